@@ -1,0 +1,1 @@
+"""The configuration of a run: schema, loader, checks and messages."""

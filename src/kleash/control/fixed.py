@@ -1,0 +1,49 @@
+"""A beta that never moves: for a known good beta, and as the control in a comparison."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kleash.control.checks import checked_state, finite_kl, not_negative, sequence_count
+
+
+class Fixed:
+    """Keep beta where it is; 0 is allowed, and the KL is measured all the same.
+
+    Args:
+        beta: reward given up per nat of KL, 0 or above.
+
+    Raises:
+        ConfigError: beta is negative or not finite.
+    """
+
+    target: float | None = None
+    saturated = 0
+
+    def __init__(self, *, beta: float) -> None:
+        self.beta = not_negative(
+            "beta", beta, "a negative penalty pays for drift, and a non-finite one is no number"
+        )
+        self.reason = f"beta is fixed at {self.beta:.4g}."
+
+    def update(self, kl: float, num_sequences: int) -> float:
+        """Return the same beta, after checking that the KL is a number; it may be an estimate below 0.
+
+        Raises:
+            RunStopped: the KL is not finite or ``num_sequences`` is below 1.
+        """
+        sequence_count(num_sequences)
+        self.reason = f"KL {finite_kl(kl):.4g} nats; beta is fixed at {self.beta:.4g}, whatever the KL."
+        return self.beta
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the beta, as plain JSON types."""
+        return {"controller": "fixed", "beta": self.beta}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up a saved beta.
+
+        Raises:
+            RunDirError: the state is another controller's, or a key is missing, unknown or not finite.
+        """
+        self.beta = float(checked_state(state, "fixed", {"beta"})["beta"])

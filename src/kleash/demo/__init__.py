@@ -1,0 +1,1 @@
+"""The demonstration: openers to continue (`openers.txt`) and a sentiment reward."""

@@ -1,0 +1,76 @@
+"""Every number a run records: what it measures, between whom, in which unit, and what a high value means.
+
+A metric is declared here before it is logged; the docs' table and the report's titles come from here. Means carry a
+standard error beside them. Evaluation on held-out prompts uses the same keys behind `eval/`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One declared number."""
+
+    key: str
+    title: str
+    unit: str
+    meaning: str
+    high: str = ""
+
+
+_ALL = (
+    Metric("reward/proxy", "Reward", "reward", "Weighted sum of the reward functions, mean over scored sequences, before shaping.", "the proxy is pleased; read it beside the KL"),
+    Metric("reward/shaped", "Shaped reward", "reward", "What the policy is trained on: after rescaling, clipping and penalties."),
+    Metric("reward/gold", "Gold reward", "reward", "A reward that is measured and never optimised.", "if it falls while the proxy rises, the proxy is being exploited"),
+    Metric("reward/unscored_share", "Without a score", "share", "Sequences that a reward function gave None; they take no part in the update."),
+    Metric("reward/clipped_share", "Clipped rewards", "share", "Sequences whose reward was outside `reward.clip`."),
+    Metric("reward/group_sd", "Spread within a group", "reward", "Standard deviation among the samples of a prompt, mean over prompts.", "low: nothing to learn from"),
+    Metric("kl/exact_per_sequence", "KL to the reference", "nats per sequence", "KL(policy ‖ reference), exact over the vocabulary at each visited prefix, summed over a reply, mean over replies.", "the policy has moved far"),
+    Metric("kl/exact_per_token", "KL per token", "nats per token", "The same, total over all replies divided by their tokens: it does not fall when replies get shorter."),
+    Metric("kl/k1_per_sequence", "k1 per sequence", "nats per sequence", "Sampled log-ratio policy / reference, summed over a reply. Noisy; clearly negative means that sampler and scorer differ."),
+    Metric("kl/k1_per_token", "k1 per token", "nats per token", "The same per token."),
+    Metric("kl/forward_per_token", "Forward KL per token", "nats per token", "KL(reference ‖ policy) at the prefixes that the policy visited; not the sequence's forward KL."),
+    Metric("kl/sequence_p90", "KL, 90 % quantile", "nats per sequence", "Nine replies of ten drift less than this."),
+    Metric("kl/token_p95", "Token KL, 95 % quantile", "nats per token", "KL(policy ‖ reference) of a single position."),
+    Metric("kl/token_p99", "Token KL, 99 % quantile", "nats per token", "KL(policy ‖ reference) of a single position."),
+    Metric("kl/token_max", "Token KL, largest", "nats per token", "KL(policy ‖ reference) of a single position."),
+    Metric("kl/class_stop", "KL on stop tokens", "nats per sequence", "Part of the KL per sequence that falls on positions where a stop token was drawn."),
+    Metric("kl/class_special", "KL on special tokens", "nats per sequence", "The part on template and other special tokens."),
+    Metric("kl/class_whitespace", "KL on white space", "nats per sequence", "The part on white space."),
+    Metric("kl/class_digit", "KL on digits", "nats per sequence", "The part on numbers."),
+    Metric("kl/class_punctuation", "KL on punctuation", "nats per sequence", "The part on punctuation."),
+    Metric("kl/class_word", "KL on words", "nats per sequence", "The part on words."),
+    Metric("kl/original_per_sequence", "KL to the original", "nats per sequence", "With a moving reference: KL(policy ‖ where training started)."),
+    Metric("entropy/per_token", "Entropy", "nats per token", "Of the policy's next-token distribution, mean over positions.", "more varied; a fall towards 0 is a collapse"),
+    Metric("length/mean", "Length", "tokens", "Tokens of a reply, stop token included."),
+    Metric("length/stop_rate", "Stop rate", "share", "Replies that ended by themselves rather than at the limit."),
+    Metric("text/distinct_2", "Distinct bigrams", "share", "Different token bigrams over all bigrams of the step's replies.", "more varied"),
+    Metric("text/repeated_4gram", "Repeated 4-grams", "share", "Token 4-grams that already occurred in the same reply.", "loops"),
+    Metric("loss/policy", "Policy loss", "reward", "Value of the policy-gradient surrogate; its size says little."),
+    Metric("loss/kl", "KL loss", "reward", "beta times the penalty."),
+    Metric("ratio/clip_fraction", "Clip fraction", "share", "Sequences (RLOO) or tokens (GRPO) whose gradient the clip cut."),
+    Metric("ratio/max", "Largest ratio", "ratio", "Policy / behavior, per sequence (RLOO) or token (GRPO)."),
+    Metric("ratio/truncated_share", "Truncated weights", "share", "Prefixes whose importance weight was cut at `max_weight`: a biased penalty."),
+    Metric("sampler/mismatch_mean", "Sampler mismatch", "nats per token", "Mean of |sampler's - scorer's log-probability| of the drawn token."),
+    Metric("sampler/mismatch_p99", "Sampler mismatch, 99 %", "nats per token", "Its 99 % quantile.", "sampler and scorer are not the same model"),
+    Metric("control/beta", "beta", "reward per nat", "Price of drift in this step.", "a short leash"),
+    Metric("control/target", "Target", "nats per sequence or token", "What the controller holds at this step."),
+    Metric("control/saturated", "Saturated updates", "count", "Updates so far in which beta was at a bound."),
+    Metric("optim/learning_rate", "Learning rate", "", "Of this step."),
+    Metric("optim/grad_norm", "Gradient norm", "", "Before clipping, mean over the step's updates."),
+    Metric("time/rollout", "Sampling", "seconds", "Wall time."),
+    Metric("time/reward", "Rewards", "seconds", "Wall time."),
+    Metric("time/score", "Scoring", "seconds", "Wall time of the reference's pass, and the behavior's where there is one."),
+    Metric("time/update", "Update", "seconds", "Wall time of forward, backward and optimiser."),
+    Metric("time/total", "Step", "seconds", "Wall time of the whole step, evaluation and checkpoint apart."),
+    Metric("throughput/tokens_per_second", "Throughput", "tokens per second", "Response tokens sampled and trained on, over the step's wall time."),
+)  # fmt: skip
+
+METRICS: dict[str, Metric] = {metric.key: metric for metric in _ALL}
+
+
+def lookup(key: str) -> Metric:
+    """The declaration of a key, with or without `eval/`; KeyError if it was never declared."""
+    return METRICS[key.removeprefix("eval/")]

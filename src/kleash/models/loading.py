@@ -1,0 +1,162 @@
+"""From names to models: hub ids, local folders, adapters, and the demo model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from kleash.config.schema import Model
+from kleash.errors import ModelError
+from kleash.models import demo_model, lora
+from kleash.models.device import pick_attention, pick_device, pick_dtype
+from kleash.models.folding import FoldedCopy, share
+from kleash.models.policy import Policy
+from kleash.models.reference import ModelReference, Reference, moving_reference, starting_reference
+from kleash.models.scoring import check_head
+from kleash.models.tokenizer import Tokenizer, wrap
+
+DEMO = "demo"
+
+
+def resolve(name: str) -> str:
+    """A hub id or local folder; `demo` is fetched.
+
+    Raises:
+        ModelError: the demo model is out of reach.
+    """
+    return demo_model.fetch() if name == DEMO else name
+
+
+def load_tokenizer(name: str, revision: str | None = None) -> Tokenizer:
+    """Tokenizer, stop tokens and context of a model, before any weight is read.
+
+    Raises:
+        ModelError: there is no such model, or it cannot be read.
+    """
+    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+
+    name = resolve(name)
+    try:
+        config = AutoConfig.from_pretrained(name, revision=revision)
+        inner = AutoTokenizer.from_pretrained(name, revision=revision)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(_cannot_load(name, error)) from error
+    try:
+        generation = GenerationConfig.from_pretrained(name, revision=revision)
+    except OSError:
+        generation = None
+    return wrap(inner, config, generation, name)
+
+
+def load_policy(settings: Model, *, context: int, seed: int, device: torch.device | None = None) -> Policy:
+    """The model to train, with its adapter and the copy to sample from.
+
+    Args:
+        settings: the `model` table of a run.
+        context: longest prompt + completion, which decides the attention kernel.
+        seed: of a fresh adapter.
+        device: default `pick_device()`.
+    """
+    device = device or pick_device()
+    dtype = pick_dtype(device, settings.dtype)
+    name = resolve(settings.name)
+    causal_lm = _load_weights(name, settings.revision, dtype, device, pick_attention(device, context))
+    tokenizer = load_tokenizer(name, settings.revision)
+    check_head(causal_lm, name)
+    _switch_dropout_off(causal_lm)
+    if settings.lora is False and settings.adapter is None:
+        policy = Policy(name, causal_lm.requires_grad_(True), None, tokenizer, None)
+    else:
+        causal_lm.requires_grad_(False)
+        twin = share(causal_lm)
+        peft_model = _with_adapter(causal_lm, settings, seed)
+        policy = Policy(name, causal_lm, peft_model, tokenizer, FoldedCopy(twin, causal_lm))
+    if settings.gradient_checkpointing:
+        causal_lm.gradient_checkpointing_enable({"use_reentrant": False})
+        causal_lm.train()
+    return policy
+
+
+def load_reference(settings: Model, policy: Policy, *, context: int) -> Reference:
+    """The reference that the `model` table asks for; call it before the first update.
+
+    Raises:
+        ModelError: the other model has another vocabulary, or cannot be read.
+    """
+    if settings.reference is None:
+        original = starting_reference(policy)
+    else:
+        name = resolve(settings.reference)
+        attention = pick_attention(policy.device, context)
+        other = _load_weights(name, None, policy.dtype, policy.device, attention)
+        check_head(other, name)
+        _switch_dropout_off(other)
+        _same_tokenizer(policy.tokenizer, load_tokenizer(name))
+        original = ModelReference(other, name)
+    if settings.reference_ema is None and settings.reference_reset_every is None:
+        return original
+    return moving_reference(
+        policy, original, mix=settings.reference_ema, reset_every=settings.reference_reset_every
+    )
+
+
+def _load_weights(
+    name: str, revision: str | None, dtype: torch.dtype, device: torch.device, attention: str
+) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            name, revision=revision, dtype=dtype, attn_implementation=attention
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(_cannot_load(name, error)) from error
+    return model.to(device).eval()
+
+
+def _with_adapter(causal_lm: nn.Module, settings: Model, seed: int) -> Any:
+    if settings.adapter is not None:
+        return lora.load(causal_lm, settings.adapter, frozen_copy=True)
+    assert settings.lora is not False
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return lora.attach(
+            causal_lm,
+            r=settings.lora.r,
+            alpha=settings.lora.alpha,
+            target_modules=settings.lora.target_modules,
+        )
+
+
+def _switch_dropout_off(model: nn.Module) -> None:
+    """Scores must not be random: a reference that differs from itself has no KL."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0  # type: ignore[assignment]
+
+
+def _same_tokenizer(policy: Tokenizer, reference: Tokenizer) -> None:
+    ours, theirs = policy.inner.get_vocab(), reference.inner.get_vocab()
+    different = [token for token in ours if theirs.get(token) != ours[token]]
+    if different or len(ours) != len(theirs):
+        raise ModelError(
+            f"reference {reference.name!r} has another tokenizer than {policy.name!r}: "
+            f"{len(different)} tokens differ (such as {different[:3]}), sizes {len(theirs)} and {len(ours)}. "
+            "A KL needs one vocabulary: use a reference of the same family"
+        )
+
+
+def _cannot_load(name: str, error: Exception) -> str:
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    local = Path(name).expanduser()
+    if local.exists():
+        return f"model {name!r}: the folder cannot be read as a Hugging Face model: {first}"
+    return (
+        f"model {name!r}: no such local folder, and the hub gave nothing ({first}). "
+        "Check the spelling, log in with `hf auth login` if it is gated, or give a folder"
+    )

@@ -1,0 +1,1 @@
+"""Pure tensor mathematics: log-probabilities, masks, advantages, policy losses."""

@@ -1,0 +1,1 @@
+"""HTML pieces shared by every page: charts, token heat maps, tables and the shell around them."""

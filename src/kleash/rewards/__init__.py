@@ -1,0 +1,1 @@
+"""Rewards: functions that score completions, and the shaping that follows."""

@@ -1,0 +1,44 @@
+"""What a sampler promises: samples from the policy at one temperature, untruncated, reproducible from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One sampled response.
+
+    `token_ids` ends with the stop token where `stopped`; otherwise the length limit cut it. `logprobs` are the
+    sampler's own, at the sampling temperature, one a token.
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    stopped: bool
+
+
+Progress = Callable[[int, int], None]
+"""Called with finished and total sequences while sampling."""
+
+
+class Sampler(Protocol):
+    """Draws completions. The samples of one prompt are consecutive."""
+
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        num_samples: int,
+        max_length: int,
+        temperature: float,
+        seed: int,
+        progress: Progress | None = None,
+    ) -> list[Completion]:
+        """Draw `num_samples` completions of each prompt, in the order of prompts.
+
+        The same seed, prompts and weights give the same samples on a CPU, whatever the batch size.
+        """
+        ...
