@@ -47,9 +47,7 @@ def run(path: Path, *, force: bool = False) -> None:
         RunDirError: it cannot be written.
     """
     if path.exists() and not force:
-        raise ConfigError(
-            f"{path} exists and is left as it is. Give another name, or --force to replace it with the template."
-        )
+        raise ConfigError(f"{path} exists and is left as it is. Give another name, or --force to replace it.")
     try:
         path.write_text(template(path.name), encoding="utf-8")
     except OSError as error:
@@ -70,6 +68,10 @@ def template(name: str) -> str:
             text += f"\n[{table}]\n"
             open_table = table
         value = toml(CHOSEN[key]) if key in CHOSEN else entries[key].default
-        comment = textwrap.fill(entries[key].doc, 100, initial_indent="# ", subsequent_indent="# ")
+        comment = "\n".join(
+            textwrap.wrap(
+                entries[key].doc, 100, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
+            )
+        )
         text += f"{comment}\n{setting} = {value}\n"
     return text

@@ -1,8 +1,8 @@
 """What other trainers call their settings, and where each one goes here.
 
-Sources: TRL 1.x and its earlier PPO trainers (trl/trainer/*_config.py), verl (trainer/config/*.yaml), OpenRLHF
-(cli/train_ppo_ray.py) and OpenAI's lm-human-preferences (train_policy.py). A foreign name is translated in an
-error, never accepted: the same word often has another unit or default.
+Sources: TRL 1.x and its earlier PPO trainers (trl/trainer/*_config.py), verl (trainer/config/*.yaml),
+OpenRLHF (cli/train_ppo_ray.py) and OpenAI's lm-human-preferences (train_policy.py). A foreign name is
+translated in an error, never accepted: the same word often has another unit or default.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
     ),
     (
         "TRL and lm-human-preferences",
-        "target adaptive_kl.target target_kl",
+        "target adaptive_kl.target",
         "algorithm.kl.target_nats_per_sequence",
         "A target of the KL of a whole reply.",
     ),
@@ -149,7 +149,7 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
     ("TRL", "disable_dropout", None, "dropout is always off while scoring and training. Leave it out."),
     # Prompts and reward
     ("TRL", "dataset_name", "prompts.path", "A file, or a hub data set org/name[:split]."),
-    ("OpenRLHF", "prompt_data", "prompts.path", "A file, or a hub data set org/name[:split]."),
+    ("OpenRLHF", "prompt_data prompt_dataset", "prompts.path", "A file, or a hub data set org/name[:split]."),
     ("verl", "train_files", "prompts.path", ""),
     ("verl", "val_files", "prompts.held_out_path", ""),
     ("lm-human-preferences", "query_dataset", "prompts.path", ""),
@@ -172,7 +172,12 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
         "reward.rescale",
         "It shifts and scales once, on samples of the reference, so that beta keeps its meaning.",
     ),
-    ("OpenRLHF", "normalize_reward", "reward.rescale", "Measured once, on samples of the reference."),
+    (
+        "OpenRLHF",
+        "normalize_reward normalize_enable",
+        "reward.rescale",
+        "Measured once, on samples of the reference.",
+    ),
     (
         "TRL",
         "mask_truncated_completions",
@@ -180,7 +185,7 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
         "Cut replies stay in the batch, at a price.",
     ),
     # Sampling
-    ("TRL", "max_new_tokens", "rollout.max_completion_length", "Tokens of the reply."),
+    ("TRL and OpenRLHF", "max_new_tokens", "rollout.max_completion_length", "Tokens of the reply."),
     (
         "TRL and lm-human-preferences",
         "response_length",
@@ -204,7 +209,18 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
     ("TRL", "local_rollout_forward_batch_size", "rollout.batch_size", ""),
     # The algorithm
     ("verl", "adv_estimator", "algorithm.type", "'rloo' or 'grpo'."),
-    ("OpenRLHF", "advantage_estimator", "algorithm.type", "'rloo', or 'grpo' for group_norm."),
+    (
+        "OpenRLHF",
+        "advantage_estimator advantage.estimator",
+        "algorithm.type",
+        "'rloo', or 'grpo' for group_norm.",
+    ),
+    (
+        "TRL",
+        "importance_sampling_level",
+        "algorithm.type",
+        "'rloo' weighs the whole sequence, 'grpo' each token.",
+    ),
     ("TRL", "rloo_k", "algorithm.num_generations", ""),
     ("verl", "rollout.n", "algorithm.num_generations", ""),
     ("OpenRLHF", "n_samples_per_prompt", "algorithm.num_generations", ""),
@@ -246,8 +262,8 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
         "the reward comes once, at the end of a reply, and is not discounted. Leave it out.",
     ),
     (
-        "verl",
-        "entropy_coeff",
+        "verl and OpenRLHF",
+        "entropy_coeff entropy_coef",
         None,
         "the KL penalty is what keeps entropy up; lower the target or raise beta. Leave it out.",
     ),
@@ -272,7 +288,13 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
     ("verl", "ppo_epochs", "training.num_epochs", "Passes over a step's samples."),
     ("OpenRLHF", "max_epochs", "training.num_epochs", "Passes over a step's samples."),
     ("lm-human-preferences", "noptepochs", "training.num_epochs", "Passes over a step's samples."),
-    ("TRL", "num_mini_batches steps_per_generation", "training.num_minibatches", "Updates in one pass."),
+    ("TRL", "num_mini_batches", "training.num_minibatches", "Updates in one pass."),
+    (
+        "TRL",
+        "steps_per_generation",
+        "training.num_minibatches",
+        "Here it counts updates: steps_per_generation / gradient_accumulation_steps.",
+    ),
     ("lm-human-preferences", "nminibatches", "training.num_minibatches", "Updates in one pass."),
     (
         "verl",
@@ -292,7 +314,7 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
         "training.gradient_accumulation_steps",
         "Here it is their number; 'auto' fits memory.",
     ),
-    ("verl and lm-human-preferences", "lr", "training.learning_rate", ""),
+    ("verl, OpenRLHF and lm-human-preferences", "lr", "training.learning_rate", ""),
     ("OpenRLHF", "actor_learning_rate", "training.learning_rate", ""),
     ("TRL", "lr_scheduler_type", "training.lr_schedule", ""),
     ("OpenRLHF", "lr_scheduler", "training.lr_schedule", ""),
@@ -311,6 +333,7 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
     ("TRL and OpenRLHF", "save_steps", "training.checkpoint_every", ""),
     ("verl", "save_freq", "training.checkpoint_every", ""),
     ("lm-human-preferences", "save_interval", "training.checkpoint_every", ""),
+    ("TRL", "num_generations_eval", "training.eval_samples", ""),
     ("TRL", "save_total_limit", "training.keep_checkpoints", ""),
     ("OpenRLHF", "max_ckpt_num", "training.keep_checkpoints", ""),
     ("verl", "max_actor_ckpt_to_keep", "training.keep_checkpoints", ""),

@@ -74,7 +74,12 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Mapping[str, An
     except ValidationError as error:
         raise ConfigError(explain(error, merged, origins)) from None
     explicit &= {key for key, _ in _leaves(merged)}
-    return Loaded(config, frozenset(explicit), " and ".join(sources), check(config, explicit))
+    source = " and ".join(sources)
+    try:
+        warnings = check(config, explicit)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}" if source else str(error)) from None
+    return Loaded(config, frozenset(explicit), source, warnings)
 
 
 def to_dict(config: RunConfig) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def linear_kl(
     policy_hidden: Float[Tensor, "N H"],
     policy_head: Float[Tensor, "V H"],
     reference_hidden: Float[Tensor, "N G"],
-    reference_head: Float[Tensor, "V G"],
+    reference_head: Float[Tensor, "W G"],
     targets: Int[Tensor, " N"],
     *,
     temperature: float = 1.0,
@@ -74,7 +74,7 @@ def linear_kl(
         policy_hidden: last hidden states of the policy at the positions that predict `targets`.
         policy_head: output embedding of the policy.
         reference_hidden: the same positions under the reference.
-        reference_head: output embedding of the reference; the same tensor where the head is shared.
+        reference_head: output embedding of the reference, W = V rows; the same tensor where the head is shared.
         targets: sampled tokens.
         temperature: that of sampling; both models are divided by it.
         chunk_size: tokens held as logits at once; by default what fits `CHUNK_BYTES`.

@@ -1,0 +1,123 @@
+"""What a step learns from: completions of some prompts, with their rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kleash.config.schema import Reward as RewardSettings
+from kleash.data.render import RenderedPrompt
+from kleash.models.tokenizer import Tokenizer
+from kleash.rewards import shaping
+from kleash.rewards.function import Reward, evaluate, resolve, reward_batch, score
+from kleash.rollout.sampler import Completion
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """Rewards of B completions, `[B]` each; NaN where `scored` is False.
+
+    `raw` is the weighted sum of the functions, `shaped` what is optimised, `gold` is only measured.
+    """
+
+    raw: Floats
+    shaped: Floats
+    gold: Floats | None
+    scored: NDArray[np.bool_]
+    num_clipped: int
+
+
+@dataclass(frozen=True)
+class Experience:
+    """P prompts with G consecutive completions each: B = P G sequences."""
+
+    prompts: Sequence[RenderedPrompt]
+    completions: Sequence[Completion]
+    texts: Sequence[str]
+    rewards: Rewards
+
+    @property
+    def group_size(self) -> int:
+        """G."""
+        return len(self.completions) // len(self.prompts)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each completion, stop token included, `[B]`."""
+        return np.array([len(completion.token_ids) for completion in self.completions])
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation of the raw reward under the starting policy, over `count` samples."""
+
+    mean: float
+    sd: float
+    count: int
+
+
+class Rewarder:
+    """Scores completions with the functions of the `reward` table, and shapes the result."""
+
+    def __init__(self, settings: RewardSettings, functions: Sequence[Reward], gold: Reward | None) -> None:
+        """Use `functions` with the table's weights; `spread` is needed before rescaled rewards can be made."""
+        self._settings, self._functions, self._gold = settings, list(functions), gold
+        self._weights = settings.weights or (1.0,) * len(functions)
+        self.spread: Spread | None = None
+
+    @classmethod
+    def from_settings(cls, settings: RewardSettings) -> Rewarder:
+        """Find the functions by name."""
+        functions = [resolve(name, timeout=settings.timeout) for name in settings.functions]
+        gold = None if settings.gold is None else resolve(settings.gold, timeout=settings.timeout)
+        return cls(settings, functions, gold)
+
+    def __call__(
+        self, prompts: Sequence[RenderedPrompt], completions: Sequence[Completion], texts: Sequence[str]
+    ) -> Rewards:
+        """Rewards of B completions, each with its own entry of `prompts`."""
+        batch = reward_batch(prompts, texts)
+        raw = _floats(score(self._functions, self._weights, *batch).total)
+        gold = None if self._gold is None else _floats(evaluate(self._gold, *batch))
+        scored = ~np.isnan(raw)
+        shaped, clipped = raw.copy(), 0
+        stopped = np.array([completion.stopped for completion in completions])
+        lengths = np.array([len(completion.token_ids) for completion in completions])
+        shaped[scored], clipped = self._shape(raw[scored], stopped[scored], lengths[scored])
+        return Rewards(raw, shaped, gold, scored, clipped)
+
+    def _shape(
+        self, rewards: Floats, stopped: NDArray[np.bool_], lengths: NDArray[np.int64]
+    ) -> tuple[Floats, int]:
+        settings, clipped = self._settings, 0
+        if settings.rescale and self.spread is not None:
+            rewards = shaping.rescale(rewards, self.spread.mean, self.spread.sd)
+        if settings.clip is not None:
+            rewards, clipped = shaping.clip(rewards, *settings.clip)
+        rewards = shaping.missing_stop_penalty(rewards, stopped, settings.missing_stop_penalty)
+        rewards = shaping.length_penalty(
+            rewards, lengths, settings.length_penalty_from, settings.length_penalty
+        )
+        return rewards, clipped
+
+
+def gather(
+    prompts: Sequence[RenderedPrompt],
+    completions: Sequence[Completion],
+    tokenizer: Tokenizer,
+    rewarder: Rewarder,
+) -> Experience:
+    """Decode and score P prompts' completions."""
+    group = len(completions) // len(prompts)
+    texts = [tokenizer.decode(completion.token_ids) for completion in completions]
+    repeated = [prompt for prompt in prompts for _ in range(group)]
+    return Experience(prompts, completions, texts, rewarder(repeated, completions, texts))
+
+
+def _floats(values: Sequence[float | None]) -> Floats:
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)

@@ -1,0 +1,200 @@
+"""Everything a run holds in memory, and how it is put together from settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from typing import Any
+
+from accelerate import Accelerator
+
+from kleash.config.checks import controller_of
+from kleash.config.schema import DualBeta, FixedBeta, Kl, Prompts, RunConfig, TargetBeta, ZieglerBeta
+from kleash.control.controller import Controller
+from kleash.control.dual import Dual
+from kleash.control.fixed import Fixed
+from kleash.control.target import Target
+from kleash.control.ziegler import Ziegler
+from kleash.data.prompts import Prompt, load_prompts, split_held_out
+from kleash.data.render import RenderedPrompt, render
+from kleash.errors import DataError
+from kleash.models.loading import load_policy, load_reference, load_tokenizer
+from kleash.models.policy import Policy
+from kleash.models.reference import Reference
+from kleash.models.tokenizer import Tokenizer
+from kleash.rollout.decoding import DecodingSampler
+from kleash.rollout.sampler import Sampler
+from kleash.training.experience import Rewarder
+from kleash.training.memory import groups_per_batch
+from kleash.training.objective import Objective, make_objective
+from kleash.training.optimizer import Optimizer
+from kleash.training.seeds import seed_for
+from kleash.training.update import Plan, Updater
+
+DEFAULT_BETA = 0.05
+"""Where beta starts when neither the settings nor a target and the reward's spread say otherwise."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Prompts as token ids: to train on, and held out."""
+
+    train: Sequence[RenderedPrompt]
+    held_out: Sequence[RenderedPrompt]
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt."""
+        return max(len(prompt.token_ids) for prompt in [*self.train, *self.held_out])
+
+
+@dataclass
+class Session:
+    """What the loop works with. `controller` comes last: its starting beta may follow from the reward's spread."""
+
+    config: RunConfig
+    data: Data
+    policy: Policy
+    reference: Reference
+    rewarder: Rewarder
+    objective: Objective
+    optimizer: Optimizer
+    updater: Updater
+    accelerator: Accelerator
+    make_sampler: Callable[[], Sampler]
+    controller: Controller
+
+    def seed(self, *purpose: str | int) -> int:
+        """A seed for one purpose of this process."""
+        return seed_for(self.config.training.seed, *purpose, self.accelerator.process_index)
+
+
+def load_data(settings: Prompts, tokenizer: Tokenizer, *, max_completion_length: int, seed: int) -> Data:
+    """Read, split and render the prompts, before any weight is read.
+
+    Raises:
+        DataError: prompts that cannot be read, or do not fit the model.
+    """
+    prompts = _read(settings.path, settings)
+    if settings.held_out_path is not None:
+        train, held_out = prompts, _read(settings.held_out_path, settings)
+    else:
+        train, held_out = split_held_out(prompts, settings.held_out, seed)
+
+    def rendered(chosen: list[Prompt]) -> list[RenderedPrompt]:
+        return render(
+            chosen,
+            tokenizer,
+            max_completion_length=max_completion_length,
+            system_prompt=settings.system_prompt,
+            as_chat=settings.as_chat,
+        )
+
+    return Data(rendered(train), rendered(held_out))
+
+
+def prepare(config: RunConfig) -> tuple[Tokenizer, Data, Rewarder]:
+    """All that can fail before weights are read: tokenizer, prompts, reward functions."""
+    rewarder = Rewarder.from_settings(config.reward)
+    tokenizer = load_tokenizer(config.model.name, config.model.revision)
+    data = load_data(
+        config.prompts,
+        tokenizer,
+        max_completion_length=config.rollout.max_completion_length,
+        seed=config.training.seed,
+    )
+    return tokenizer, data, rewarder
+
+
+def build(config: RunConfig, data: Data, rewarder: Rewarder) -> Session:
+    """Load the weights and put the session together."""
+    accelerator = Accelerator()
+    if config.training.prompts_per_step % accelerator.num_processes:
+        raise DataError(
+            f"prompts_per_step = {config.training.prompts_per_step} does not divide among "
+            f"{accelerator.num_processes} processes. Use a multiple of the number of processes"
+        )
+    context = data.longest + config.rollout.max_completion_length
+    policy = load_policy(config.model, context=context, seed=config.training.seed, device=accelerator.device)
+    reference = load_reference(config.model, policy, context=context)
+    objective = make_objective(config.algorithm)
+    optimizer = Optimizer(policy.trained(), config.training, accelerator)
+    plan = _plan(config, policy, objective, context, accelerator.num_processes)
+
+    def make_sampler() -> Sampler:
+        batch = config.rollout.batch_size
+        return DecodingSampler(
+            policy.model_to_sample(), policy.tokenizer, batch_size=None if batch == "auto" else batch
+        )
+
+    return Session(
+        config=config,
+        data=data,
+        policy=policy,
+        reference=reference,
+        rewarder=rewarder,
+        objective=objective,
+        optimizer=optimizer,
+        updater=Updater(policy, reference, objective, optimizer, accelerator, plan),
+        accelerator=accelerator,
+        make_sampler=make_sampler,
+        controller=make_controller(config.algorithm.kl, starting_beta(config.algorithm.kl, None)),
+    )
+
+
+def starting_beta(kl: Kl, reward_sd: float | None) -> float:
+    """beta as given; else, with a target, from the law of small KL: sd(reward) / sqrt(2 target), nats per sequence.
+
+    The posterior at beta has KL of about Var(r) / (2 beta^2), so this is the price at which the optimum itself lies near
+    the target. Source: Korbak et al. 2022, expanded for small KL.
+    """
+    if kl.beta is not None:
+        return kl.beta
+    if reward_sd and kl.target_nats_per_sequence is not None:
+        return float(reward_sd / (2 * kl.target_nats_per_sequence) ** 0.5)
+    return DEFAULT_BETA
+
+
+def make_controller(kl: Kl, beta: float) -> Controller:
+    """The controller that the `algorithm.kl` table asks for, starting at `beta`."""
+    settings = controller_of(kl)
+    if isinstance(settings, FixedBeta):
+        return Fixed(beta=beta)
+    target: dict[str, Any] = {
+        "target_nats_per_sequence": kl.target_nats_per_sequence,
+        "target_nats_per_token": kl.target_nats_per_token,
+    }
+    if isinstance(settings, ZieglerBeta):
+        return Ziegler(beta=beta, horizon=settings.horizon, **target)
+    if isinstance(settings, DualBeta):
+        return Dual(beta=beta, **target)
+    assert isinstance(settings, TargetBeta)
+    if settings.ramp_steps is None:
+        return Target(beta=beta, **target)
+    return Target(beta=beta, ramp_steps=settings.ramp_steps, **target)
+
+
+def _plan(
+    config: RunConfig, policy: Policy, objective: Objective, context: int, num_processes: int
+) -> Plan:
+    training = config.training
+    per_update = training.prompts_per_step // num_processes // training.num_minibatches
+    if training.gradient_accumulation_steps == "auto":
+        groups = groups_per_batch(policy, objective.num_generations, context)
+    else:
+        groups = -(-per_update // training.gradient_accumulation_steps)
+    return Plan(
+        temperature=config.rollout.temperature,
+        groups_per_batch=max(1, min(groups, per_update)),
+        num_minibatches=training.num_minibatches,
+        num_epochs=training.num_epochs,
+        seed=training.seed,
+    )
+
+
+def _read(path: str, settings: Prompts) -> list[Prompt]:
+    if path != "demo":
+        return load_prompts(path, column=settings.column, limit=settings.limit)
+    with as_file(files("kleash.demo") / "openers.txt") as openers:
+        return load_prompts(openers, limit=settings.limit)

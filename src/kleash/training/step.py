@@ -1,0 +1,139 @@
+"""One step on one screen.
+
+prompts -> rollout -> rewards -> advantages -> update (policy and reference scoring, KL penalty, loss, optimiser) ->
+control -> numbers.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+from kleash.models.reference import MovingReference
+from kleash.training.distributed import gathered
+from kleash.training.experience import Experience, gather
+from kleash.training.scoring import TokenRecord, measure
+from kleash.training.seeds import prompts_of_step
+from kleash.training.session import Session
+from kleash.training.statistics import Numbers, per_sequence, summarize
+from kleash.training.update import Updated
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one step saw and measured; of all processes together."""
+
+    experience: Experience
+    record: TokenRecord
+    numbers: Numbers
+
+
+def on_policy_step(session: Session, step: int) -> StepResult:
+    """Sample from the policy, score, update it once or more, and steer beta.
+
+    `step` counts from 0. What is measured belongs to the policy that sampled, before its update.
+
+    Raises:
+        RunStopped: a number is not finite; the weights are as they were before the step.
+    """
+    clock = [time.perf_counter()]
+    prompts = [session.data.train[i] for i in _own_prompts(session, step)]
+    rollout = session.config.rollout
+    completions = session.make_sampler().sample(
+        [prompt.token_ids for prompt in prompts],
+        num_samples=session.objective.num_generations,
+        max_length=rollout.max_completion_length,
+        temperature=rollout.temperature,
+        seed=session.seed("rollout", step),
+    )
+    clock.append(time.perf_counter())
+    experience = gather(prompts, completions, session.policy.tokenizer, session.rewarder)
+    advantages = _advantages(session, experience)
+    clock.append(time.perf_counter())
+    beta = session.controller.beta
+    updated = session.updater(experience, advantages, beta=beta, step=step)
+    clock.append(time.perf_counter())
+
+    experience, record = gathered(session.accelerator, experience, updated.record)
+    numbers = summarize(experience, record, session.policy.tokenizer)
+    _steer(session, experience, record, numbers, beta)
+    if isinstance(session.reference, MovingReference):
+        _follow(session, session.reference, experience, numbers, step)
+    _account(session, updated, numbers, step, clock)
+    return StepResult(experience, record, numbers)
+
+
+def _own_prompts(session: Session, step: int) -> list[int]:
+    """This process's share of the step's prompts."""
+    training = session.config.training
+    chosen = prompts_of_step(len(session.data.train), training.prompts_per_step, step, training.seed)
+    return list(chosen[session.accelerator.process_index :: session.accelerator.num_processes])
+
+
+def _advantages(session: Session, experience: Experience) -> torch.Tensor:
+    rewards = torch.tensor(experience.rewards.shaped, dtype=torch.float32).nan_to_num()
+    shape = (len(experience.prompts), experience.group_size)
+    scored = torch.tensor(experience.rewards.scored)
+    advantages = session.objective.advantages(rewards.view(shape), scored.view(shape))
+    return advantages.flatten().to(session.policy.device)
+
+
+def _steer(
+    session: Session, experience: Experience, record: TokenRecord, numbers: Numbers, beta: float
+) -> None:
+    """Feed the exact KL, in the target's unit, to the controller; note what it did."""
+    controller = session.controller
+    per_token = session.config.algorithm.kl.target_nats_per_token is not None
+    total, tokens = float(record.reverse_kl.sum()), max(1, int(experience.lengths.sum()))
+    sequences = len(experience.completions)
+    controller.update(total / (tokens if per_token else sequences), sequences)
+    numbers.metrics |= {
+        "control/beta": beta,
+        "control/target": controller.target,
+        "control/saturated": controller.saturated,
+    }
+    numbers.notes["beta"] = controller.reason
+
+
+def _follow(
+    session: Session, reference: MovingReference, experience: Experience, numbers: Numbers, step: int
+) -> None:
+    """Move the reference, having measured the drift from the original as well."""
+    drift = measure(
+        experience,
+        session.policy,
+        reference.original,
+        temperature=session.config.rollout.temperature,
+        per_batch=session.updater.plan.groups_per_batch,
+        step=step,
+    )
+    values = per_sequence(drift.reverse_kl, experience.lengths)
+    numbers.mean("kl/original_per_sequence", values, experience.group_size)
+    reference.follow(step, session.policy.trained())
+
+
+def _account(
+    session: Session, updated: Updated, numbers: Numbers, step: int, clock: list[float]
+) -> None:
+    """Losses, ratios, optimiser and seconds."""
+    totals, updates = updated.totals, updated.num_updates
+    now = time.perf_counter()
+    tokens = float(totals.tokens) / session.config.training.num_epochs
+    numbers.metrics |= {
+        "loss/policy": float(totals.policy_loss) / updates,
+        "loss/kl": float(totals.kl_loss) / updates,
+        "ratio/clip_fraction": float(totals.clipped / totals.ratios.clamp(min=1)),
+        "ratio/max": float(totals.largest_ratio),
+        "optim/grad_norm": float(totals.grad_norm) / updates,
+        "optim/learning_rate": session.optimizer.learning_rate(step),
+        "time/rollout": clock[1] - clock[0],
+        "time/reward": clock[2] - clock[1],
+        "time/score": updated.seconds_scoring,
+        "time/update": updated.seconds_updating,
+        "time/total": now - clock[0],
+        "throughput/tokens_per_second": tokens * session.accelerator.num_processes / (now - clock[0]),
+    }
+    if session.config.algorithm.kl.max_weight is not None:
+        numbers.metrics["ratio/truncated_share"] = float(totals.truncated / totals.tokens.clamp(min=1))

@@ -1,0 +1,220 @@
+"""The updates of one step: forward, penalty, backward, optimiser, over minibatches of micro-batches.
+
+The first update on fresh samples is on-policy: its own forward pass gives the behavior's log-probabilities, and the KL
+of the step. With several updates a scoring pass before them does.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from kleash.kl.exact import LinearKL, linear_kl
+from kleash.models.policy import Policy
+from kleash.models.reference import Reference
+from kleash.ops.masks import to_rows
+from kleash.ops.policy_losses import PolicyLoss
+from kleash.training.experience import Experience
+from kleash.training.objective import Objective, Rows
+from kleash.training.optimizer import Optimizer
+from kleash.training.scoring import (
+    TokenRecord,
+    batch_of,
+    measure,
+    micro_batches,
+    reference_states,
+    split_by_group,
+    to_record,
+    tokens_of,
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a step's samples are cut into updates; `groups_per_batch` never changes the numbers."""
+
+    temperature: float
+    groups_per_batch: int
+    num_minibatches: int
+    num_epochs: int
+    seed: int
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one update, which is then on-policy."""
+        return self.num_minibatches * self.num_epochs == 1
+
+
+@dataclass
+class Totals:
+    """Sums over a step's updates, as tensors: nothing waits for the device until they are read."""
+
+    policy_loss: Tensor
+    kl_loss: Tensor
+    clipped: Tensor
+    ratios: Tensor
+    largest_ratio: Tensor
+    truncated: Tensor
+    tokens: Tensor
+    grad_norm: Tensor
+
+    @classmethod
+    def zero(cls, device: torch.device) -> Totals:
+        """Nothing yet."""
+        return cls(*(torch.zeros((), device=device) for _ in range(8)))
+
+    def add(self, policy: PolicyLoss, penalty: Tensor, truncated: Tensor, rows: Rows, scale: float) -> None:
+        """Count one micro-batch; `scale` divides sums of sequences."""
+        tokens = rows.response_mask.sum()
+        self.policy_loss += policy.values.detach().sum() * scale
+        self.kl_loss += penalty.detach().sum() * scale
+        self.clipped += policy.clipped.sum()
+        self.ratios += policy.clipped.numel() if policy.clipped.dim() == 1 else tokens
+        self.largest_ratio = torch.maximum(self.largest_ratio, policy.ratio.max())
+        self.truncated += truncated
+        self.tokens += tokens
+
+
+@dataclass(frozen=True)
+class Updated:
+    """What came of a step's updates; `record` is of the policy that sampled."""
+
+    record: TokenRecord
+    totals: Totals
+    num_updates: int
+    seconds_scoring: float
+    seconds_updating: float
+
+
+class Updater:
+    """Applies one objective to one policy."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        reference: Reference,
+        objective: Objective,
+        optimizer: Optimizer,
+        accelerator: Accelerator,
+        plan: Plan,
+    ) -> None:
+        """Hold what stays the same from step to step."""
+        self._policy, self._reference, self._objective = policy, reference, objective
+        self._optimizer, self._accelerator, self.plan = optimizer, accelerator, plan
+
+    def __call__(self, experience: Experience, advantages: Tensor, *, beta: float, step: int) -> Updated:
+        """Train on B sequences with `advantages` [B] at a price of drift `beta`.
+
+        Raises:
+            RunStopped: a measured number is not finite; the weights are untouched then.
+        """
+        began = time.perf_counter()
+        groups = list(range(len(experience.prompts)))
+        batches = micro_batches(experience, groups, self.plan.groups_per_batch)
+        states = reference_states(experience, batches, self._policy, self._reference)
+        behavior: dict[int, Tensor] = {}
+        record: TokenRecord | None = None
+        if not self.plan.single:
+            record, behavior = self._score(experience, step)
+        scored = time.perf_counter()
+        totals = Totals.zero(self._policy.device)
+        updates = 0
+        for minibatch in self._minibatches(groups, step):
+            parts = self._accumulate(experience, minibatch, advantages, states, behavior, beta, totals)
+            if record is None:
+                record = to_record(experience, parts, step)
+            totals.grad_norm += self._optimizer.step(step)
+            updates += 1
+        assert record is not None
+        return Updated(record, totals, updates, scored - began, time.perf_counter() - scored)
+
+    def _accumulate(
+        self,
+        experience: Experience,
+        groups: Sequence[int],
+        advantages: Tensor,
+        states: dict[int, Tensor],
+        behavior: dict[int, Tensor],
+        beta: float,
+        totals: Totals,
+    ) -> dict[int, Tensor]:
+        """Gradients of one update; returns what was measured of each group."""
+        size = experience.group_size
+        tokens = sum(tokens_of(experience, g) for g in groups)
+        sequences = len(groups) * size * self._accelerator.num_processes
+        mean_length = self._sum(tokens) / sequences
+        self._optimizer.zero()
+        parts: dict[int, Tensor] = {}
+        for chosen in micro_batches(experience, groups, self.plan.groups_per_batch):
+            measured, rows = self._forward(experience, chosen, states, behavior)
+            parts |= split_by_group(experience, chosen, measured)
+            index = torch.tensor([g * size + i for g in chosen for i in range(size)], device=advantages.device)
+            policy = self._objective.policy_loss(rows, advantages[index], mean_length)
+            penalty = beta * self._objective.penalty(rows) if beta > 0 else torch.zeros_like(policy.values)
+            ((policy.values.sum() + penalty.sum()) / sequences).backward()
+            totals.add(policy, penalty, self._objective.truncated(rows), rows, 1 / sequences)
+        return parts
+
+    def _forward(
+        self,
+        experience: Experience,
+        groups: Sequence[int],
+        states: dict[int, Tensor],
+        behavior: dict[int, Tensor],
+    ) -> tuple[LinearKL, Rows]:
+        """Policy against reference on some groups, flat and in rows."""
+        batch = batch_of(experience, groups, self._policy)
+        measured = linear_kl(
+            self._policy.hidden(batch),
+            self._policy.head,
+            torch.cat([states[g] for g in groups]),
+            self._reference.head,
+            batch.targets,
+            temperature=self.plan.temperature,
+        )
+        in_rows = LinearKL(*(to_rows(field, batch.response_mask) for field in measured))
+        if behavior:
+            drawn = to_rows(torch.cat([behavior[g] for g in groups]), batch.response_mask)
+        else:
+            drawn = in_rows.policy_logprobs.detach()
+        return measured, Rows(in_rows, drawn, batch.response_mask)
+
+    def _score(self, experience: Experience, step: int) -> tuple[TokenRecord, dict[int, Tensor]]:
+        """Log-probabilities of the policy before its first update, by group."""
+        record = measure(
+            experience,
+            self._policy,
+            self._reference,
+            temperature=self.plan.temperature,
+            per_batch=self.plan.groups_per_batch,
+            step=step,
+        )
+        flat = torch.tensor(record.policy_logprobs, device=self._policy.device, dtype=torch.float32)
+        sizes = [tokens_of(experience, g) for g in range(len(experience.prompts))]
+        return record, dict(enumerate(torch.split(flat, sizes)))
+
+    def _minibatches(self, groups: list[int], step: int) -> list[list[int]]:
+        """The groups of each update: every epoch is a shuffle cut into `num_minibatches` (nearly) equal parts."""
+        if self.plan.single:
+            return [groups]
+        chosen: list[list[int]] = []
+        for epoch in range(self.plan.num_epochs):
+            order = list(groups)
+            random.Random(f"{self.plan.seed}/{step}/{epoch}").shuffle(order)
+            chosen += [order[i :: self.plan.num_minibatches] for i in range(self.plan.num_minibatches)]
+        return chosen
+
+    def _sum(self, value: float) -> float:
+        """Sum over processes."""
+        if self._accelerator.num_processes == 1:
+            return value
+        total = torch.tensor(float(value), device=self._policy.device)
+        return float(self._accelerator.reduce(total, reduction="sum"))
+
+
