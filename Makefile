@@ -30,8 +30,7 @@ bench: .venv/bench.installed ## compare speed and memory with other libraries
 	@for script in benchmarks/*.py; do echo "$$script" && $(BIN)/python $$script || exit 1; done
 
 docs: .venv/dev.installed ## write the generated pages of docs/
-	$(BIN)/python -m kleash.config.page > docs/configuration.md
-	$(BIN)/python docs/metrics_page.py > docs/metrics.md
+	$(BIN)/python docs/generate.py
 
 clean: ## remove .venv and caches; runs are kept
 	rm -rf .venv build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache

@@ -1,7 +1,7 @@
 """Write what the docs take from the code, after a change of it: `python docs/generate.py`.
 
-`metrics.md` comes from the metric catalogue, `configuration.md` from the settings' schema, and the table of penalties
-in `kl.md`, between its two marks, from `kleash.choices`.
+`metrics.md` comes from the metric catalogue, `configuration.md` from the settings' schema, and the table of
+penalties in `kl.md`, between its two marks, from `kleash.choices`.
 """
 
 from __future__ import annotations
@@ -15,33 +15,18 @@ from kleash.metrics import METRICS, Metric
 DOCS = Path(__file__).parent
 BEGIN, END = "<!-- choices: begin -->\n", "<!-- choices: end -->"
 
-GROUPS = {
-    "reward": "Reward",
-    "kl": "KL",
-    "entropy": "Entropy",
-    "length": "Length",
-    "text": "Text",
-    "loss": "Loss",
-    "ratio": "Ratios to the behavior",
-    "sampler": "Sampler",
-    "control": "Controller",
-    "optim": "Optimiser",
-    "time": "Time",
-    "throughput": "Throughput",
-}
-
 METRICS_INTRODUCTION = """\
 # Metrics
 
 <!-- Written from src/kleash/metrics.py by `python docs/generate.py`. -->
 
-Every number that a run records, under the key that it has in `run.db`, in `metrics.jsonl` and in the mirrors. A metric that
-is a mean over replies carries its standard error; sums and counts are added up over the whole batch first and
-divided once. The evaluation on held-out prompts records the same keys behind `eval/`, such as
-`eval/reward/proxy`. A metric that a run has no use for (no gold reward, no moving reference) is left out.
+Every number that a run records, under the key that it has in `run.db`, in `metrics.jsonl` and in the mirrors.
+A metric that is a mean over replies carries its standard error; sums and counts are added up over the whole
+batch first and divided once. The evaluation on held-out prompts records the same keys behind `eval/`, such as
+`eval/reward/proxy`. A metric that a run does not measure (no gold reward, no moving reference) is left out.
 
-KL is always KL(policy ‖ reference), in nats, unless the row says otherwise; [KL](kl.md) tells how the estimators differ,
-and [length](length.md) how to read per sequence and per token side by side.
+KL is always KL(policy ‖ reference), in nats, unless the row says otherwise; [KL](kl.md) tells how the
+estimators differ, and [length](length.md) how to read per sequence and per token side by side.
 """
 
 
@@ -53,7 +38,9 @@ def metrics_page() -> str:
     parts = [METRICS_INTRODUCTION]
     for name, metrics in groups.items():
         rows = "\n".join(_metric_row(metric) for metric in metrics)
-        parts.append(f"## {GROUPS[name]}\n\n| key | unit | meaning | a high value |\n|---|---|---|---|\n{rows}\n")
+        parts.append(
+            f"## `{name}/`\n\n| key | unit | meaning | what a high value says |\n|---|---|---|---|\n{rows}\n"
+        )
     return "\n".join(parts)
 
 

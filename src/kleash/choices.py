@@ -35,9 +35,7 @@ class Penalty:
 
 
 ALLOWED = (
-    Penalty(
-        "exact", "sequence", "loss", "the gradient of KL(policy ‖ reference) per sequence, on- and off-policy"
-    ),
+    Penalty("exact", "sequence", "loss", "the gradient of KL(policy ‖ reference) per sequence, on- and off-policy"),
     Penalty(
         "exact",
         "token",
@@ -45,9 +43,7 @@ ALLOWED = (
         "a partial gradient: each position's reverse KL with its prefix held fixed",
         on_policy_only=True,
     ),
-    Penalty(
-        "k1", "sequence", "reward", "the gradient of KL(policy ‖ reference) per sequence, with more variance"
-    ),
+    Penalty("k1", "sequence", "reward", "the gradient of KL(policy ‖ reference) per sequence, with more variance"),
     Penalty(
         "k2",
         "token",
@@ -143,6 +139,4 @@ def penalty(estimator: str, scope: str, placement: str) -> Penalty:
             f"scope = '{scope}' with placement = '{placement}' is unknown. "
             "scope is 'sequence' or 'token'; placement is 'loss' or 'reward'"
         )
-    raise ConfigError(
-        f"estimator = '{estimator}', scope = '{scope}', placement = '{placement}' is refused: {reason}"
-    )
+    raise ConfigError(f"estimator = '{estimator}', scope = '{scope}', placement = '{placement}' is refused: {reason}")

@@ -39,7 +39,7 @@ class RunDirError(KleashError, OSError):
     """A run directory that cannot be written, read or resumed."""
 
 
-class RunStopped(KleashError, RuntimeError):  # noqa: N818 - it is a decision, not a fault
+class RunStopped(KleashError, RuntimeError):
     """A rule ended the run: a non-finite number, a KL limit, a failed check. The run stays resumable."""
 
     exit_code = EXIT_STOPPED

@@ -1,4 +1,4 @@
-"""What users copy works and is true: the one-file loop, and the pages of docs that are written or run by code."""
+"""What users copy works: the one-file loop, and the pages of docs that are written or run by code."""
 
 import importlib.util
 import math
@@ -75,7 +75,7 @@ def test_the_loop_stops_counting_after_the_first_stop_token(tiny_model):
     loop = load(LOOP)
     policy, tokenizer = loop.load(tiny_model)
     torch.manual_seed(0)
-    with torch.no_grad():  # every hidden state then makes the stop token about as likely as not
+    with torch.no_grad():  # every token is then equally likely, the stop token too
         policy.get_base_model().get_output_embeddings().weight.zero_()
         rollout = loop.sample(policy, tokenizer, ["a", "bcd"] * 400)
     responses = rollout.tokens[:, -rollout.response_mask.shape[1] :].tolist()
@@ -120,13 +120,17 @@ def test_a_written_page_is_up_to_date(name):
 
 
 def test_every_metric_has_a_row():
-    rows = re.findall(r"^\| `([\w/]+)` \|", (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `([\w/]+)` \|", (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert rows == list(METRICS)
 
 
 def test_every_penalty_is_in_the_table_with_its_gradient_or_its_reason():
     text = (ROOT / "docs" / "kl.md").read_text(encoding="utf-8")
-    rows = {tuple(re.split(r" *\| *", line)[1:4]): line for line in text.splitlines() if line.startswith("| `")}
+    rows = {
+        tuple(re.split(r" *\| *", line)[1:4]): line for line in text.splitlines() if line.startswith("| `")
+    }
     for choice in ALLOWED:
         row = rows[f"`{choice.estimator}`", f"`{choice.scope}`", f"`{choice.placement}`"]
         assert choice.gradient in row
@@ -138,12 +142,13 @@ def test_every_penalty_is_in_the_table_with_its_gradient_or_its_reason():
 def python_blocks():
     """Each Python block of the worked pages that is meant to run."""
     for page in WORKED:
-        for block in re.finditer(r"(<!-- not run -->\n)?```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        text = page.read_text(encoding="utf-8")
+        for block in re.finditer(r"(<!-- not run -->\n)?```python\n(.*?)```", text, re.DOTALL):
             if not block.group(1):
                 yield pytest.param(block.group(2), id=f"{page.name}-{block.start()}")
 
 
-@pytest.mark.parametrize("code", python_blocks())
+@pytest.mark.parametrize("code", list(python_blocks()))
 def test_a_worked_example_runs(code):
     exec(compile(code, "docs", "exec"), {"__name__": "docs"})
 

@@ -38,9 +38,7 @@ def advantages(rewards: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"]) -> Fl
     return centered(rewards, scored)
 
 
-def scaled_advantages(
-    rewards: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"]
-) -> Float[Tensor, "P G"]:
+def scaled_advantages(rewards: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     """Reward minus the group's mean, in units of the group's spread (`scale_rewards = "group"`)."""
     return standardized(rewards, scored)
 
@@ -55,14 +53,10 @@ def loss(
     epsilon_high: float,
 ) -> PolicyLoss:
     """One value a token, 0 outside the mask; weigh with `token_weights` and divide by the number of sequences."""
-    return clipped_token_ratio(
-        policy_logprobs, behavior_logprobs, advantages, response_mask, epsilon_low, epsilon_high
-    )
+    return clipped_token_ratio(policy_logprobs, behavior_logprobs, advantages, response_mask, epsilon_low, epsilon_high)
 
 
-def token_weights(
-    lengths: Int[Tensor, " B"], mean_length: float, normalization: Normalization
-) -> Float[Tensor, " B"]:
+def token_weights(lengths: Int[Tensor, " B"], mean_length: float, normalization: Normalization) -> Float[Tensor, " B"]:
     """Weight of each token of a row, 1 on average, so that the policy term keeps the scale of the penalty.
 
     `constant` and `token` weigh every token alike: they differ from the papers by a constant of the batch, which the

@@ -69,9 +69,7 @@ def template(name: str) -> str:
             open_table = table
         value = toml(CHOSEN[key]) if key in CHOSEN else entries[key].default
         comment = "\n".join(
-            textwrap.wrap(
-                entries[key].doc, 100, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
-            )
+            textwrap.wrap(entries[key].doc, 100, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
         )
         text += f"{comment}\n{setting} = {value}\n"
     return text

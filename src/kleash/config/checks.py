@@ -91,8 +91,7 @@ def _control(kl: Kl) -> Iterator[str]:
     targets = _targets(kl)
     if len(targets) == 2:
         yield (
-            f"algorithm.kl has two targets, {' and '.join(targets)}, and one beta cannot hold both."
-            " Give one of them."
+            f"algorithm.kl has two targets, {' and '.join(targets)}, and one beta cannot hold both. Give one of them."
         )
     if isinstance(controller, FixedBeta):
         for target in targets:
@@ -192,8 +191,7 @@ def _without_effect(config: RunConfig) -> Iterator[tuple[str, str]]:
     if kl.estimator != "k1":
         yield (
             "algorithm.kl.credit",
-            f"it belongs to k1 in the reward, and estimator = '{kl.estimator}' is charged in the loss."
-            " Remove it.",
+            f"it belongs to k1 in the reward, and estimator = '{kl.estimator}' is charged in the loss. Remove it.",
         )
     if reward.length_penalty == 0:
         yield (

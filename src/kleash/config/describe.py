@@ -123,9 +123,7 @@ def toml(value: Any) -> str:
     if isinstance(value, str):
         return _quoted(value)
     if isinstance(value, dict):
-        return (
-            "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items() if item is not None) + "}"
-        )
+        return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items() if item is not None) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(toml(item) for item in value) + "]"
     return str(value)

@@ -35,9 +35,7 @@ def sentence(foreign: Foreign) -> str:
     return f"That is its name in {foreign.trainers}; here it is {foreign.here}. {foreign.note}".rstrip()
 
 
-_TRUNCATED = (
-    "truncated sampling has no finite KL to the reference. Leave it out; temperature is rollout.temperature."
-)
+_TRUNCATED = "truncated sampling has no finite KL to the reference. Leave it out; temperature is rollout.temperature."
 _NO_CRITIC = "it belongs to a critic, and the baselines here come from the group. Leave it out."
 _SAMPLER = "completions come from the built-in sampler, which needs no server. Leave it out."
 _LAUNCH = "devices and processes are found by accelerate at the start. Leave it out."
@@ -70,8 +68,7 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
         "TRL",
         "use_bias_correction_kl",
         None,
-        "the default penalty, exact with scope = 'sequence', follows the true gradient as it is. Leave it"
-        " out.",
+        "the default penalty, exact with scope = 'sequence', follows the true gradient as it is. Leave it out.",
     ),
     # The controller
     ("TRL", "adap_kl_ctrl", "algorithm.kl.controller.type", _ADAPTIVE),
@@ -349,7 +346,5 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
     ("verl", "n_gpus_per_node nnodes", None, _LAUNCH),
 )
 
-TABLE = {
-    name: Foreign(trainers, here, note) for trainers, names, here, note in _ROWS for name in names.split()
-}
+TABLE = {name: Foreign(trainers, here, note) for trainers, names, here, note in _ROWS for name in names.split()}
 """By the ending of the foreign key."""

@@ -94,8 +94,7 @@ def _read(path: Path) -> dict[str, Any]:
         folder = path.parent
         names = [entry.name for entry in folder.glob("*.toml")] if folder.is_dir() else []
         raise ConfigError(
-            f"There is no file {path}.{near_match(path.name, names)} `kleash init {path}` writes one to"
-            " start from."
+            f"There is no file {path}.{near_match(path.name, names)} `kleash init {path}` writes one to start from."
         ) from None
     except UnicodeDecodeError as error:
         raise ConfigError(
@@ -173,9 +172,7 @@ def _fill_types(data: dict[str, Any]) -> None:
     algorithm.setdefault("type", "rloo")
     kl = algorithm.get("kl")
     if isinstance(kl, dict) and isinstance(kl.get("controller"), dict):
-        has_target = any(
-            kl.get(name) is not None for name in ("target_nats_per_sequence", "target_nats_per_token")
-        )
+        has_target = any(kl.get(name) is not None for name in ("target_nats_per_sequence", "target_nats_per_token"))
         kl["controller"].setdefault("type", "target" if has_target else "fixed")
 
 

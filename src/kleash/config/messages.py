@@ -20,8 +20,7 @@ REASONS = {
     "algorithm.kl.target_nats_per_sequence": "KL is never below 0, and at 0 nats nothing can be learned",
     "algorithm.kl.target_nats_per_token": "KL is never below 0, and at 0 nats nothing can be learned",
     "algorithm.num_generations": (
-        "a leave-one-out or group baseline needs at least 2 samples of each prompt, to compare one with"
-        " another"
+        "a leave-one-out or group baseline needs at least 2 samples of each prompt, to compare one with another"
     ),
     "rollout.temperature": "at 0 every token is certain, nothing is explored and no KL is finite",
 }
@@ -42,14 +41,10 @@ def explain(error: ValidationError, data: Mapping[str, Any], origins: Mapping[st
     for item in error.errors(include_url=False):
         for key, line in _lines(item, data, origins):
             lines.setdefault(key, line)
-    return "\n".join(
-        line for key, line in lines.items() if not any(other.startswith(key + ".") for other in lines)
-    )
+    return "\n".join(line for key, line in lines.items() if not any(other.startswith(key + ".") for other in lines))
 
 
-def _lines(
-    item: ErrorDetails, data: Mapping[str, Any], origins: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
+def _lines(item: ErrorDetails, data: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     at = place(item["loc"])
     if item["type"] == "extra_forbidden":
         key = ".".join(filter(None, (at.key, str(at.rest[0]))))
@@ -69,9 +64,7 @@ def _lines(
 
 def _given(key: str, value: Any, origins: Mapping[str, str]) -> str:
     """The key, what it was set to and where: "algorithm.kl.beta = -1 in run.toml"."""
-    origin = origins.get(key) or next(
-        (where for other, where in origins.items() if other.startswith(key + ".")), ""
-    )
+    origin = origins.get(key) or next((where for other, where in origins.items() if other.startswith(key + ".")), "")
     return f"{key} = {toml(value)} {origin}".rstrip()
 
 

@@ -66,9 +66,7 @@ def one_target(nats_per_sequence: float | None, nats_per_token: float | None) ->
         ConfigError: both or neither were given, or the target is not a finite number above 0.
     """
     if (nats_per_sequence is None) == (nats_per_token is None):
-        given = (
-            "neither" if nats_per_sequence is None else f"both ({nats_per_sequence!r} and {nats_per_token!r})"
-        )
+        given = "neither" if nats_per_sequence is None else f"both ({nats_per_sequence!r} and {nats_per_token!r})"
         raise ConfigError(
             f"target_nats_per_sequence and target_nats_per_token: {given} given, and a controller holds one "
             "target in one unit. Give exactly one of them."

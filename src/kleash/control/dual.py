@@ -63,9 +63,7 @@ class Dual:
     ) -> None:
         self.beta = multiplicative_beta(beta)
         self._target, self._unit = one_target(target_nats_per_sequence, target_nats_per_token)
-        self._step_size = positive(
-            "step_size", step_size, "a step of 0 freezes beta and a negative one pays for drift"
-        )
+        self._step_size = positive("step_size", step_size, "a step of 0 freezes beta and a negative one pays for drift")
         self._beta_min, self._beta_max = beta_range(self.beta, beta_min, beta_max)
         self._patience = at_least_one("patience", patience, "a target is found infeasible by updates")
         self._updates_at_ceiling = 0

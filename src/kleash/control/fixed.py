@@ -21,9 +21,7 @@ class Fixed:
     saturated = 0
 
     def __init__(self, *, beta: float) -> None:
-        self.beta = not_negative(
-            "beta", beta, "a negative penalty pays for drift, and a non-finite one is no number"
-        )
+        self.beta = not_negative("beta", beta, "a negative penalty pays for drift, and a non-finite one is no number")
         self.reason = f"beta is fixed at {self.beta:.4g}."
 
     def update(self, kl: float, num_sequences: int) -> float:

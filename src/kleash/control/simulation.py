@@ -111,10 +111,7 @@ def latent_kl(
 ) -> npt.NDArray[np.float64]:
     """Return the latent KL ``[num_seeds, num_steps]`` of a fresh controller a seed."""
     return np.stack(
-        [
-            simulate(make_controller(), plant, num_steps=num_steps, seed=seed)[:, 0]
-            for seed in range(num_seeds)
-        ]
+        [simulate(make_controller(), plant, num_steps=num_steps, seed=seed)[:, 0] for seed in range(num_seeds)]
     )
 
 

@@ -77,18 +77,12 @@ class Target:
     ) -> None:
         self.beta = multiplicative_beta(beta)
         self._final_target, self._unit = one_target(target_nats_per_sequence, target_nats_per_token)
-        self._proportional = positive(
-            "proportional", proportional, "it is the only damping: without it the KL swings"
-        )
-        self._integral_gain = not_negative(
-            "integral", integral, "a negative gain drives beta away from the target"
-        )
+        self._proportional = positive("proportional", proportional, "it is the only damping: without it the KL swings")
+        self._integral_gain = not_negative("integral", integral, "a negative gain drives beta away from the target")
         self._derivative = not_negative("derivative", derivative, "a negative gain amplifies every swing")
         self._error_limit = positive("error_limit", error_limit, "an error cut to 0 freezes beta")
         if ramp_steps < 0:
-            raise ConfigError(
-                f"ramp_steps = {ramp_steps!r} cannot work: it is a number of steps. Give 0 for no ramp."
-            )
+            raise ConfigError(f"ramp_steps = {ramp_steps!r} cannot work: it is a number of steps. Give 0 for no ramp.")
         self._ramp_steps = ramp_steps
         self._beta_min, self._beta_max = beta_range(self.beta, beta_min, beta_max)
         self._kl_floor = positive("kl_floor", kl_floor, "the log of a KL of 0 needs a floor")

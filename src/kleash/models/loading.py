@@ -98,14 +98,10 @@ def load_reference(settings: Model, policy: Policy, *, context: int) -> Referenc
         original = ModelReference(other, name)
     if settings.reference_ema is None and settings.reference_reset_every is None:
         return original
-    return moving_reference(
-        policy, original, mix=settings.reference_ema, reset_every=settings.reference_reset_every
-    )
+    return moving_reference(policy, original, mix=settings.reference_ema, reset_every=settings.reference_reset_every)
 
 
-def _load_weights(
-    name: str, revision: str | None, dtype: torch.dtype, device: torch.device, attention: str
-) -> Any:
+def _load_weights(name: str, revision: str | None, dtype: torch.dtype, device: torch.device, attention: str) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:

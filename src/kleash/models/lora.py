@@ -1,7 +1,7 @@
 """Low-rank adapters through PEFT, with one linear layer that computes base and adapter together.
 
-PEFT owns names, files and switching; only the arithmetic is ours: the base product and the adapter's share one output
-buffer and one backward, in the compute dtype, while the adapter's weights stay float32. Half the time of PEFT's own layer
+PEFT owns names, files and switching; only the arithmetic is ours: the base product and the adapter's share one
+output buffer and one backward, in the compute dtype, while the adapter's weights stay float32. Half the time of PEFT's own layer
 on a CPU.
 """
 
@@ -46,9 +46,7 @@ class FusedLoraLinear(PeftLoraLinear):  # type: ignore[misc]
 
 class _FusedLora(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scale: float
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scale: float) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         narrow_a, narrow_b = a.to(x.dtype), (b * scale).to(x.dtype)
         low = rows @ narrow_a.T
@@ -105,9 +103,7 @@ def load(model: nn.Module, folder: str, *, frozen_copy: bool) -> PeftModel:
     config.lora_dropout = 0.0
     config._register_custom_module({nn.Linear: FusedLoraLinear})
     try:
-        peft_model = PeftModel.from_pretrained(
-            model, folder, adapter_name=TRAINED, is_trainable=True, config=config
-        )
+        peft_model = PeftModel.from_pretrained(model, folder, adapter_name=TRAINED, is_trainable=True, config=config)
         if frozen_copy:
             peft_model.load_adapter(folder, adapter_name=STARTING, is_trainable=False)
             peft_model.set_adapter(TRAINED)

@@ -144,7 +144,7 @@ class MovingReference:
         mix: float | None,
         reset_every: int | None,
     ) -> None:
-        """Move `tensors` of `moving` towards the policy's by `mix` each step, or onto them every `reset_every` steps."""
+        """Move `tensors` towards the policy's by `mix` each step, or onto them every `reset_every` steps."""
         self._moving, self._tensors = moving, dict(tensors)
         self.original, self._mix, self._reset_every = original, mix, reset_every
 
@@ -210,9 +210,7 @@ def moving_reference(
     """A reference that starts at the policy and follows it."""
     if policy.peft_model is None:
         moving = ModelReference(copy.deepcopy(policy.causal_lm), "moving")
-        return MovingReference(
-            moving, moving.causal_lm.named_parameters(), original, mix=mix, reset_every=reset_every
-        )
+        return MovingReference(moving, moving.causal_lm.named_parameters(), original, mix=mix, reset_every=reset_every)
     name = "moving"
     policy.peft_model.add_adapter(name, copy.deepcopy(policy.peft_model.peft_config[TRAINED]))
     policy.peft_model.set_adapter(TRAINED)

@@ -15,9 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-def leave_one_out(
-    rewards: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"]
-) -> Float[Tensor, "P G"]:
+def leave_one_out(rewards: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     """Reward minus the mean reward of the *other* samples of the prompt.
 
     Unit: that of the reward. Sign: positive is better than the others. Gradient: none is meant; pass constants.

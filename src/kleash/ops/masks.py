@@ -22,9 +22,7 @@ def lengths_to_mask(lengths: Int[Tensor, " B"], width: int) -> Bool[Tensor, "B {
     return torch.arange(width, device=lengths.device)[None, :] < lengths[:, None]
 
 
-def to_rows(
-    flat: Float[Tensor, " N"], response_mask: Bool[Tensor, "B T"]
-) -> Float[Tensor, "B T"]:
+def to_rows(flat: Float[Tensor, " N"], response_mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     """Lay N values out at the N True positions of the mask, row by row; 0 elsewhere.
 
     Gradient: passed through to `flat`. Raises when the mask does not have N True positions.

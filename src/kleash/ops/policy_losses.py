@@ -17,9 +17,9 @@ from torch import Tensor
 class PolicyLoss(NamedTuple):
     """`values` to be summed, `clipped` (True where the clip cut the gradient), and `ratio`, policy / behavior."""
 
-    values: Float[Tensor, "..."]
-    clipped: Bool[Tensor, "..."]
-    ratio: Float[Tensor, "..."]
+    values: Float[Tensor, ...]
+    clipped: Bool[Tensor, ...]
+    ratio: Float[Tensor, ...]
 
 
 def clipped_sequence_ratio(
@@ -58,14 +58,10 @@ def clipped_token_ratio(
     """
     log_ratio = torch.where(response_mask, policy_logprobs - behavior_logprobs.detach(), 0.0)
     loss = _clipped(log_ratio.exp(), advantages[:, None], epsilon_low, epsilon_high)
-    return PolicyLoss(
-        torch.where(response_mask, loss.values, 0.0), loss.clipped & response_mask, loss.ratio
-    )
+    return PolicyLoss(torch.where(response_mask, loss.values, 0.0), loss.clipped & response_mask, loss.ratio)
 
 
-def _clipped(
-    ratio: Float[Tensor, "*shape"], advantages: Float[Tensor, "..."], low: float, high: float
-) -> PolicyLoss:
+def _clipped(ratio: Float[Tensor, "*shape"], advantages: Float[Tensor, ...], low: float, high: float) -> PolicyLoss:
     plain = -ratio * advantages
     bounded = -ratio.clamp(1 - low, 1 + high) * advantages
     return PolicyLoss(torch.maximum(plain, bounded), (bounded > plain).detach(), ratio.detach())

@@ -85,9 +85,7 @@ def padded_range(values: Iterable[float], include: Sequence[float]) -> tuple[flo
     return (low if low in include else low - air, high if high in include else high + air)
 
 
-def draw_frame(
-    frame: Frame, unit: str, corner: str, x_ticks: Sequence[float], y_ticks: Sequence[float]
-) -> Html:
+def draw_frame(frame: Frame, unit: str, corner: str, x_ticks: Sequence[float], y_ticks: Sequence[float]) -> Html:
     """Return the grid and the numbers on both axes.
 
     Args:

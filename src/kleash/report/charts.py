@@ -176,19 +176,14 @@ def _line(frame: Frame, series: Series) -> Html:
         if len(places) > 1:
             drawn.append(Html(f'<path class="line {series.tone} {series.stroke}" d="M{_path(places)}"/>'))
         if len(places) == 1 or series.stroke == "dots":
-            drawn += [
-                Html(f'<circle class="dot {series.tone}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>')
-                for x, y in places
-            ]
+            drawn += [Html(f'<circle class="dot {series.tone}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>') for x, y in places]
     return join(drawn)
 
 
 def _error_band(frame: Frame, series: Series) -> Html:
     drawn = []
     for run in _runs(series.points):
-        known = [
-            (step, value, error) for step, value, error in run if error is not None and math.isfinite(error)
-        ]
+        known = [(step, value, error) for step, value, error in run if error is not None and math.isfinite(error)]
         upper = [(frame.at_x(step), frame.at_y(value + error)) for step, value, error in known]
         lower = [(frame.at_x(step), frame.at_y(value - error)) for step, value, error in reversed(known)]
         if len(known) == 1:
@@ -221,8 +216,7 @@ def _target(frame: Frame, target: Target) -> Html:
 
     around = scaled(1 + target.tolerance) + scaled(1 - target.tolerance)[::-1]
     return Html(
-        f'<path class="target-band" d="M{_path(around)}Z"/>'
-        f'<path class="target-line" d="M{_path(scaled(1.0))}"/>'
+        f'<path class="target-band" d="M{_path(around)}Z"/><path class="target-line" d="M{_path(scaled(1.0))}"/>'
     )
 
 
@@ -268,9 +262,7 @@ def _bar(frame: Frame, left: float, right: float, count: int, unit: str) -> Html
 
 
 def _legend(series: Sequence[Series], target: Target | None) -> Html:
-    entries = [
-        Html(f'<span class="key {one.tone} {one.stroke}">{escape(one.label)}</span>') for one in series
-    ]
+    entries = [Html(f'<span class="key {one.tone} {one.stroke}">{escape(one.label)}</span>') for one in series]
     if target:
         label = f"{target.label} ± {target.tolerance:.0%}".replace("%", " %")
         entries.append(Html(f'<span class="key target">{escape(label)}</span>'))

@@ -63,8 +63,6 @@ def _visible(token: str) -> Html:
     """Show line breaks always, and blanks where a token is nothing else."""
     blank = not token.strip()
     return join(
-        Html(f"<i>{VISIBLE[letter]}</i>")
-        if letter in VISIBLE and (blank or letter != " ")
-        else escape(letter)
+        Html(f"<i>{VISIBLE[letter]}</i>") if letter in VISIBLE and (blank or letter != " ") else escape(letter)
         for letter in token or "∅"
     )

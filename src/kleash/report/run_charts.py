@@ -155,9 +155,7 @@ class RunCharts:
             *more,
         ]
         held = key == controlled_key(self._reader.config)
-        points = [
-            (step, value) for step, value, _ in self._reader.series("control/target") if math.isfinite(value)
-        ]
+        points = [(step, value) for step, value, _ in self._reader.series("control/target") if math.isfinite(value)]
         target = Target("target", points, TOLERANCE) if held else None
         return self._chart(name, key, lines, include=(0,), target=target)
 
@@ -180,9 +178,7 @@ class RunCharts:
         note: str = "",
     ) -> Html:
         """Return a chart in the unit of `key`, over all the steps of the run."""
-        return line_chart(
-            name, lines, unit=unit(key), target=target, steps=self._steps, include=include, note=note
-        )
+        return line_chart(name, lines, unit=unit(key), target=target, steps=self._steps, include=include, note=note)
 
     def _line(self, key: str, label: str, tone: Tone = "reward", stroke: Stroke = "solid") -> Series:
         return Series(label, self._reader.series(key), tone, stroke)

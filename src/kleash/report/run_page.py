@@ -87,9 +87,7 @@ def _events(reader: RunReader) -> Section:
         for event in events
     ]
     headers = ["step", "severity", "event", "what happened", "numbers"]
-    return Section(
-        "Events", table(headers, rows, caption="In the order they were reported.", numeric={"step"})
-    )
+    return Section("Events", table(headers, rows, caption="In the order they were reported.", numeric={"step"}))
 
 
 def _numbers(reader: RunReader) -> Html:

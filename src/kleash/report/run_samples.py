@@ -50,9 +50,7 @@ def _newest(reader: RunReader, pairs: Sequence[Pair]) -> Html:
     replies = replies or [before for before, _ in pairs if before]
     if not replies:
         return prose("No samples were recorded.")
-    text = prose(
-        f"Replies of step {replies[0].step}; pairs from before and after training come when the run ends."
-    )
+    text = prose(f"Replies of step {replies[0].step}; pairs from before and after training come when the run ends.")
     return join([text, heatmap.legend(), columns([_alone(reply) for reply in replies[:OPEN_PAIRS]])])
 
 

@@ -35,11 +35,7 @@ def summary(reader: RunReader) -> Html:
 def _reward_points(reader: RunReader) -> tuple[str, list[Point]]:
     """Return where the rewards come from and the rewards: the held-out ones if there are two to compare."""
     held_out = reader.series("eval/reward/proxy")
-    return (
-        ("held-out prompts", held_out)
-        if len(held_out) > 1
-        else ("training prompts", reader.series("reward/proxy"))
-    )
+    return ("held-out prompts", held_out) if len(held_out) > 1 else ("training prompts", reader.series("reward/proxy"))
 
 
 def _reward_sentence(reader: RunReader) -> Html:
@@ -55,9 +51,7 @@ def _reward_sentence(reader: RunReader) -> Html:
         return Html(f"Mean reward on {where} went from {start} to {end}, which cannot be compared.")
     noise = math.hypot(before_error or 0.0, after_error or 0.0)
     if abs(after - before) <= 2 * noise:
-        return Html(
-            f"Mean reward on {where} went from {start} to {end}, within two standard errors of no change."
-        )
+        return Html(f"Mean reward on {where} went from {start} to {end}, within two standard errors of no change.")
     verb = "rose" if after > before else "fell"
     return Html(f"Mean reward on {where} {verb} from {start} to {end} by step {last}.")
 
@@ -74,26 +68,18 @@ def _drift_sentence(reader: RunReader) -> Html:
     if target is None or not target > 0:
         return Html(f"{sentence}; no target was set.")
     if not math.isfinite(kl):
-        return Html(
-            f"{sentence}: the number broke at step {step}, so the target of {number(target)} says nothing."
-        )
+        return Html(f"{sentence}: the number broke at step {step}, so the target of {number(target)} says nothing.")
     off = kl / target - 1
     side = "above" if off > 0 else "below"
     held = "within" if abs(off) <= TOLERANCE else "outside"
     distance = "at" if abs(off) < 0.005 else f"{percent(off)} {side}"
-    return Html(
-        f"{sentence}, {distance} the target of {number(target)} and {held} the ±{percent(TOLERANCE)} band."
-    )
+    return Html(f"{sentence}, {distance} the target of {number(target)} and {held} the ±{percent(TOLERANCE)} band.")
 
 
 def _aside(reader: RunReader) -> str:
     key = controlled_key(reader.config)
     lately = [value for _, value, _ in reader.series(key)[-20:]]
-    average = (
-        f" Its mean over the last {len(lately)} steps is {number(sum(lately) / len(lately))}."
-        if lately
-        else ""
-    )
+    average = f" Its mean over the last {len(lately)} steps is {number(sum(lately) / len(lately))}." if lately else ""
     return (
         "± is one standard error over the replies of a step, not over runs. KL is that of the last step, "
         f"exact over the vocabulary, on training prompts.{average}"
@@ -116,9 +102,7 @@ def _tiles(reader: RunReader) -> Html:
 
 
 def _tile(name: str, value: str, small: str) -> Html:
-    return Html(
-        f'<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><dd class="small">{escape(small)}</dd></div>'
-    )
+    return Html(f'<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><dd class="small">{escape(small)}</dd></div>')
 
 
 def _duration(seconds: float) -> str:

@@ -31,9 +31,7 @@ def table(
     body = join(
         Html(
             "<tr>"
-            + join(
-                Html(f'<td class="{kind}">{_cell(cell)}</td>') for cell, kind in zip(row, kinds, strict=True)
-            )
+            + join(Html(f'<td class="{kind}">{_cell(cell)}</td>') for cell, kind in zip(row, kinds, strict=True))
             + "</tr>"
         )
         for row in rows

@@ -72,9 +72,7 @@ class Scores(NamedTuple):
     by_function: dict[str, list[Score]]
 
 
-def resolve(
-    reference: str | Callable[..., Any], *, name: str | None = None, timeout: float | None = None
-) -> Reward:
+def resolve(reference: str | Callable[..., Any], *, name: str | None = None, timeout: float | None = None) -> Reward:
     """Return the reward that a setting or an argument means.
 
     Args:
@@ -92,8 +90,7 @@ def resolve(
     function = load_function(reference) if isinstance(reference, str) else reference
     if not callable(function):
         raise ConfigError(
-            f"reward = {reference!r} is a {type(reference).__name__}. Pass a function, or a string"
-            " 'module:function'."
+            f"reward = {reference!r} is a {type(reference).__name__}. Pass a function, or a string 'module:function'."
         )
     own_name = getattr(function, "__name__", type(function).__name__)
     return Reward(name or str(own_name), function, timeout)
@@ -112,8 +109,7 @@ def reward_batch(rendered: Sequence[RenderedPrompt], completions: Sequence[str])
     names = {name: None for item in rendered for name in item.prompt.columns}
     return RewardBatch(
         prompts=[
-            item.text if item.messages is None else [dict(message) for message in item.messages]
-            for item in rendered
+            item.text if item.messages is None else [dict(message) for message in item.messages] for item in rendered
         ],
         completions=[
             text if item.messages is None else [{"role": "assistant", "content": text}]
@@ -145,9 +141,7 @@ def score(
             None each.
     """
     if len(weights) != len(rewards):
-        raise ConfigError(
-            f"{len(weights)} reward weights for {len(rewards)} rewards. Give one weight a reward."
-        )
+        raise ConfigError(f"{len(weights)} reward weights for {len(rewards)} rewards. Give one weight a reward.")
     for name, count in Counter(reward.name for reward in rewards).items():
         if count > 1:
             raise ConfigError(

@@ -26,8 +26,7 @@ def load_function(reference: str) -> Callable[..., Any]:
     module_name, separator, function_name = reference.rpartition(":")
     if not separator or not module_name or not function_name:
         raise ConfigError(
-            f"reward = '{reference}' does not name a function. Write 'module:function' or"
-            " 'path/to/file.py:function'."
+            f"reward = '{reference}' does not name a function. Write 'module:function' or 'path/to/file.py:function'."
         )
     is_file = module_name.endswith(".py") or "/" in module_name or "\\" in module_name
     module = _file_module(reference, Path(module_name)) if is_file else _named_module(reference, module_name)
@@ -47,9 +46,7 @@ def _named_module(reference: str, name: str) -> ModuleType:
             if file.is_file()
             else "Install the package, or write 'path/to/file.py:function'."
         )
-        raise ConfigError(
-            f"reward = '{reference}': there is no module '{exc.name}' to import. {hint}"
-        ) from exc
+        raise ConfigError(f"reward = '{reference}': there is no module '{exc.name}' to import. {hint}") from exc
     except Exception as exc:  # importing runs the user's code, which may raise anything
         raise _import_failed(reference, name, exc) from exc
 
@@ -68,9 +65,7 @@ def _file_module(reference: str, path: Path) -> ModuleType:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ConfigError(
-            f"reward = '{reference}': '{path}' is not a Python file. Name one that ends in .py."
-        )
+        raise ConfigError(f"reward = '{reference}': '{path}' is not a Python file. Name one that ends in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

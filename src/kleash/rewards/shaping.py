@@ -91,9 +91,7 @@ def missing_stop_penalty(rewards: Rewards, stopped: NDArray[np.bool_], penalty: 
     return rewards - penalty * ~stopped
 
 
-def length_penalty(
-    rewards: Rewards, lengths: NDArray[np.int64], target_length: int, per_token: float
-) -> Rewards:
+def length_penalty(rewards: Rewards, lengths: NDArray[np.int64], target_length: int, per_token: float) -> Rewards:
     """Take `per_token` for every token beyond the target.
 
     shaped_b = reward_b - per_token * max(0, length_b - target_length).
@@ -109,9 +107,7 @@ def length_penalty(
     """
     _check_penalty("per_token", per_token)
     if target_length < 0:
-        raise ConfigError(
-            f"target_length = {target_length}: a length cannot be negative. Give 0 or more tokens."
-        )
+        raise ConfigError(f"target_length = {target_length}: a length cannot be negative. Give 0 or more tokens.")
     return rewards - per_token * np.maximum(0, lengths - target_length)
 
 

@@ -1,0 +1,1 @@
+"""Sampling: the protocol and the built-in sampler."""

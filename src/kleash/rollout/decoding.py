@@ -46,9 +46,7 @@ class DecodingSampler:
     ) -> list[Completion]:
         """See `kleash.rollout.sampler.Sampler`."""
         total = len(prompts) * num_samples
-        uniforms = torch.rand(
-            (total, max_length), generator=torch.Generator().manual_seed(seed), dtype=torch.float64
-        )
+        uniforms = torch.rand((total, max_length), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         drawn: list[Completion | None] = [None] * total
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         for chunk in self._chunks(prompts, order, num_samples, max_length):
@@ -173,4 +171,3 @@ def _completions(
         Completion(tuple(row[:length]), tuple(scores[:length]), row[length - 1] in stop_ids)
         for row, scores, length in zip(tokens.tolist(), logprobs.tolist(), lengths, strict=True)
     ]
-

@@ -10,9 +10,7 @@ from kleash.training.experience import Experience, Rewards
 from kleash.training.scoring import TokenRecord
 
 
-def gathered(
-    accelerator: Accelerator, experience: Experience, record: TokenRecord
-) -> tuple[Experience, TokenRecord]:
+def gathered(accelerator: Accelerator, experience: Experience, record: TokenRecord) -> tuple[Experience, TokenRecord]:
     """Concatenate experiences and records over processes, in the order of their ranks."""
     if accelerator.num_processes == 1:
         return experience, record

@@ -91,18 +91,14 @@ class Rewarder:
         shaped[scored], clipped = self._shape(raw[scored], stopped[scored], lengths[scored])
         return Rewards(raw, shaped, gold, scored, clipped)
 
-    def _shape(
-        self, rewards: Floats, stopped: NDArray[np.bool_], lengths: NDArray[np.int64]
-    ) -> tuple[Floats, int]:
+    def _shape(self, rewards: Floats, stopped: NDArray[np.bool_], lengths: NDArray[np.int64]) -> tuple[Floats, int]:
         settings, clipped = self._settings, 0
         if settings.rescale and self.spread is not None:
             rewards = shaping.rescale(rewards, self.spread.mean, self.spread.sd)
         if settings.clip is not None:
             rewards, clipped = shaping.clip(rewards, *settings.clip)
         rewards = shaping.missing_stop_penalty(rewards, stopped, settings.missing_stop_penalty)
-        rewards = shaping.length_penalty(
-            rewards, lengths, settings.length_penalty_from, settings.length_penalty
-        )
+        rewards = shaping.length_penalty(rewards, lengths, settings.length_penalty_from, settings.length_penalty)
         return rewards, clipped
 
 
@@ -117,6 +113,12 @@ def gather(
     texts = [tokenizer.decode(completion.token_ids) for completion in completions]
     repeated = [prompt for prompt in prompts for _ in range(group)]
     return Experience(prompts, completions, texts, rewarder(repeated, completions, texts))
+
+
+def unrewarded(count: int) -> Rewards:
+    """Rewards of samples that are only measured: none has a score."""
+    nothing = np.full(count, np.nan)
+    return Rewards(nothing, nothing, None, np.zeros(count, dtype=np.bool_), 0)
 
 
 def _floats(values: Sequence[float | None]) -> Floats:

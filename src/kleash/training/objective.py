@@ -71,9 +71,7 @@ def charge_for_drift(kl: Kl, rows: Rows, group_size: int) -> Float[Tensor, " B"]
         return penalty.estimator_token(estimate(measured.policy_logprobs, measured.reference_logprobs), mask)
     weights = _weights(kl, rows)
     if kl.estimator == "exact":
-        return penalty.exact_sequence(
-            measured.reverse_kl, measured.policy_logprobs, weights, mask, group_size
-        )
+        return penalty.exact_sequence(measured.reverse_kl, measured.policy_logprobs, weights, mask, group_size)
     charge = {"reward_to_go": penalty.k1_reward_to_go, "sequence": penalty.k1_sequence}[kl.credit]
     return charge(measured.policy_logprobs, measured.reference_logprobs, weights, mask, group_size)
 

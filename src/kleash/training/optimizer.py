@@ -30,9 +30,7 @@ def lr_factor(settings: Training, step: int) -> float:
 class Optimizer:
     """One update at a time: `zero`, backward passes, `step`."""
 
-    def __init__(
-        self, named: Sequence[tuple[str, nn.Parameter]], settings: Training, accelerator: Accelerator
-    ) -> None:
+    def __init__(self, named: Sequence[tuple[str, nn.Parameter]], settings: Training, accelerator: Accelerator) -> None:
         """Train `named`, which are on the device already."""
         self._settings, self._accelerator = settings, accelerator
         self._named = list(named)

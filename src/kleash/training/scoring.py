@@ -95,9 +95,7 @@ def measure(
     return to_record(experience, parts, step)
 
 
-def split_by_group(
-    experience: Experience, groups: Sequence[int], measured: LinearKL
-) -> dict[int, Tensor]:
+def split_by_group(experience: Experience, groups: Sequence[int], measured: LinearKL) -> dict[int, Tensor]:
     """The five numbers `[5, n]` of each group."""
     stacked = torch.stack([field.detach() for field in measured])
     sizes = [tokens_of(experience, g) for g in groups]

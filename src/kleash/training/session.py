@@ -107,9 +107,8 @@ def prepare(config: RunConfig) -> tuple[Tokenizer, Data, Rewarder]:
     return tokenizer, data, rewarder
 
 
-def build(config: RunConfig, data: Data, rewarder: Rewarder) -> Session:
+def build(config: RunConfig, data: Data, rewarder: Rewarder, accelerator: Accelerator) -> Session:
     """Load the weights and put the session together."""
-    accelerator = Accelerator()
     if config.training.prompts_per_step % accelerator.num_processes:
         raise DataError(
             f"prompts_per_step = {config.training.prompts_per_step} does not divide among "
@@ -144,7 +143,7 @@ def build(config: RunConfig, data: Data, rewarder: Rewarder) -> Session:
 
 
 def starting_beta(kl: Kl, reward_sd: float | None) -> float:
-    """beta as given; else, with a target, from the law of small KL: sd(reward) / sqrt(2 target), nats per sequence.
+    """Beta as given; else, with a target, from the law of small KL: sd(reward) / sqrt(2 target), nats per sequence.
 
     The posterior at beta has KL of about Var(r) / (2 beta^2), so this is the price at which the optimum itself lies near
     the target. Source: Korbak et al. 2022, expanded for small KL.
@@ -175,9 +174,7 @@ def make_controller(kl: Kl, beta: float) -> Controller:
     return Target(beta=beta, ramp_steps=settings.ramp_steps, **target)
 
 
-def _plan(
-    config: RunConfig, policy: Policy, objective: Objective, context: int, num_processes: int
-) -> Plan:
+def _plan(config: RunConfig, policy: Policy, objective: Objective, context: int, num_processes: int) -> Plan:
     training = config.training
     per_update = training.prompts_per_step // num_processes // training.num_minibatches
     if training.gradient_accumulation_steps == "auto":

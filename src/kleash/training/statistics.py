@@ -101,9 +101,7 @@ def _drift(numbers: Numbers, experience: Experience, record: TokenRecord) -> Non
     numbers.metrics["sampler/mismatch_p99"] = float(np.quantile(mismatch, 0.99))
 
 
-def _token_classes(
-    numbers: Numbers, experience: Experience, record: TokenRecord, tokenizer: Tokenizer
-) -> None:
+def _token_classes(numbers: Numbers, experience: Experience, record: TokenRecord, tokenizer: Tokenizer) -> None:
     """KL by class of the token drawn there, and the positions that drifted most."""
     ids = np.array([i for completion in experience.completions for i in completion.token_ids])
     unique = np.unique(ids)
@@ -113,9 +111,7 @@ def _token_classes(
     of_token = np.array([classes[i] for i in ids.tolist()])
     for name in TOKEN_CLASSES:
         part = np.where(of_token == name, record.reverse_kl, 0.0)
-        numbers.mean(
-            f"kl/class_{name}", per_sequence(part, experience.lengths), experience.group_size
-        )
+        numbers.mean(f"kl/class_{name}", per_sequence(part, experience.lengths), experience.group_size)
     worst = np.argsort(record.reverse_kl)[::-1][:WORST_TOKENS]
     owner = np.searchsorted(np.cumsum(experience.lengths), worst, side="right")
     numbers.notes["worst_tokens"] = "; ".join(

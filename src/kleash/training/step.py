@@ -80,9 +80,7 @@ def _advantages(session: Session, experience: Experience) -> torch.Tensor:
     return advantages.flatten().to(session.policy.device)
 
 
-def _steer(
-    session: Session, experience: Experience, record: TokenRecord, numbers: Numbers, beta: float
-) -> None:
+def _steer(session: Session, experience: Experience, record: TokenRecord, numbers: Numbers, beta: float) -> None:
     """Feed the exact KL, in the target's unit, to the controller; note what it did."""
     controller = session.controller
     per_token = session.config.algorithm.kl.target_nats_per_token is not None
@@ -97,9 +95,7 @@ def _steer(
     numbers.notes["beta"] = controller.reason
 
 
-def _follow(
-    session: Session, reference: MovingReference, experience: Experience, numbers: Numbers, step: int
-) -> None:
+def _follow(session: Session, reference: MovingReference, experience: Experience, numbers: Numbers, step: int) -> None:
     """Move the reference, having measured the drift from the original as well."""
     drift = measure(
         experience,
@@ -114,9 +110,7 @@ def _follow(
     reference.follow(step, session.policy.trained())
 
 
-def _account(
-    session: Session, updated: Updated, numbers: Numbers, step: int, clock: list[float]
-) -> None:
+def _account(session: Session, updated: Updated, numbers: Numbers, step: int, clock: list[float]) -> None:
     """Losses, ratios, optimiser and seconds."""
     totals, updates = updated.totals, updated.num_updates
     now = time.perf_counter()

@@ -93,7 +93,7 @@ class Updated:
 
 
 class Updater:
-    """Applies one objective to one policy."""
+    """Applies one objective to one policy. `midway` is True while the weights are between two steps."""
 
     def __init__(
         self,
@@ -107,6 +107,7 @@ class Updater:
         """Hold what stays the same from step to step."""
         self._policy, self._reference, self._objective = policy, reference, objective
         self._optimizer, self._accelerator, self.plan = optimizer, accelerator, plan
+        self.midway = False
 
     def __call__(self, experience: Experience, advantages: Tensor, *, beta: float, step: int) -> Updated:
         """Train on B sequences with `advantages` [B] at a price of drift `beta`.
@@ -126,11 +127,14 @@ class Updater:
         totals = Totals.zero(self._policy.device)
         updates = 0
         for minibatch in self._minibatches(groups, step):
+            self.midway = updates > 0
             parts = self._accumulate(experience, minibatch, advantages, states, behavior, beta, totals)
             if record is None:
                 record = to_record(experience, parts, step)
+            self.midway = True
             totals.grad_norm += self._optimizer.step(step)
             updates += 1
+        self.midway = False
         assert record is not None
         return Updated(record, totals, updates, scored - began, time.perf_counter() - scored)
 
@@ -152,7 +156,7 @@ class Updater:
         self._optimizer.zero()
         parts: dict[int, Tensor] = {}
         for chosen in micro_batches(experience, groups, self.plan.groups_per_batch):
-            measured, rows = self._forward(experience, chosen, states, behavior)
+            measured, rows = self.forward(experience, chosen, states, behavior)
             parts |= split_by_group(experience, chosen, measured)
             index = torch.tensor([g * size + i for g in chosen for i in range(size)], device=advantages.device)
             policy = self._objective.policy_loss(rows, advantages[index], mean_length)
@@ -161,7 +165,7 @@ class Updater:
             totals.add(policy, penalty, self._objective.truncated(rows), rows, 1 / sequences)
         return parts
 
-    def _forward(
+    def forward(
         self,
         experience: Experience,
         groups: Sequence[int],
@@ -216,5 +220,3 @@ class Updater:
             return value
         total = torch.tensor(float(value), device=self._policy.device)
         return float(self._accelerator.reduce(total, reduction="sum"))
-
-

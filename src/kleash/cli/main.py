@@ -1,0 +1,46 @@
+"""The `kleash` command: find the function that a command names, call it, and turn what happens into an exit code.
+
+A command's module is imported only when it is asked for, and torch only inside its function: `kleash --help` answers
+at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+
+from kleash.cli.arguments import parser
+from kleash.errors import EXIT_BUG, EXIT_DONE, EXIT_INTERRUPTED, KleashError
+
+BUG = (
+    "This is a fault in Kleash, not in your settings. Please report it with the text above, the command and the "
+    "output of `kleash --version`."
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 1 our bug, 2 the user's mistake, 3 stopped, 130 Ctrl-C.
+
+    Args:
+        argv: the words after `kleash`; None takes the process's own.
+
+    Raises:
+        SystemExit: from argparse, after `--help`, `--version` (0) or a command line that does not parse (2).
+    """
+    arguments = vars(parser().parse_args(argv))
+    module, _, function = arguments.pop("call").partition(":")
+    try:
+        getattr(import_module(f"kleash.cli.{module}"), function)(**arguments)
+    except KleashError as error:
+        print(f"kleash: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("kleash: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except Exception:
+        traceback.print_exc()
+        print(BUG, file=sys.stderr)
+        return EXIT_BUG
+    return EXIT_DONE

@@ -1,0 +1,95 @@
+"""Measure the policy on held-out prompts: the same prompts and the same random numbers every time, so that it pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kleash.models.tokenizer import Tokenizer
+from kleash.rollout.sampler import Progress
+from kleash.runs.records import Sample, Split
+from kleash.training.distributed import gathered
+from kleash.training.experience import Experience, gather
+from kleash.training.scoring import TokenRecord, measure
+from kleash.training.session import Session
+from kleash.training.statistics import Numbers, per_sequence, summarize
+
+
+def evaluate(
+    session: Session, step: int, split: Split, progress: Progress | None = None
+) -> tuple[Numbers, list[Sample]]:
+    """Numbers behind `eval/` and all completions, of the policy after `step` updates."""
+    held_out, accelerator = session.data.held_out, session.accelerator
+    own = range(accelerator.process_index, len(held_out), accelerator.num_processes)
+    prompts = [held_out[i] for i in own]
+    rollout = session.config.rollout
+    completions = session.make_sampler().sample(
+        [prompt.token_ids for prompt in prompts],
+        num_samples=session.config.training.eval_samples,
+        max_length=rollout.max_completion_length,
+        temperature=rollout.temperature,
+        seed=session.seed("eval"),
+        progress=progress,
+    )
+    experience = gather(prompts, completions, session.policy.tokenizer, session.rewarder)
+    plan = session.updater.plan
+    per_batch = plan.groups_per_batch * session.objective.num_generations // experience.group_size
+    record = measure(
+        experience,
+        session.policy,
+        session.reference,
+        temperature=rollout.temperature,
+        per_batch=max(1, per_batch),
+        step=step,
+    )
+    experience, record = gathered(accelerator, experience, record)
+    order = [
+        i for rank in range(accelerator.num_processes) for i in range(rank, len(held_out), accelerator.num_processes)
+    ]
+    numbers = summarize(experience, record, session.policy.tokenizer)
+    samples = samples_of(experience, record, session.policy.tokenizer, step, split, order)
+    return numbers.behind("eval/"), samples
+
+
+def samples_of(
+    experience: Experience,
+    record: TokenRecord,
+    tokenizer: Tokenizer,
+    step: int,
+    split: Split,
+    prompt_indices: Sequence[int],
+    limit: int | None = None,
+) -> list[Sample]:
+    """Completions with their KL token by token; with a limit, the first sample of the first prompts, then the next."""
+    size = experience.group_size
+    ends = np.cumsum(experience.lengths)
+    kl = per_sequence(record.reverse_kl, experience.lengths)
+    by_round = [(g, i) for i in range(size) for g in range(len(experience.prompts))]
+    samples = []
+    for group, i in by_round[:limit]:
+        row = group * size + i
+        completion = experience.completions[row]
+        tokens = slice(ends[row] - len(completion.token_ids), ends[row])
+        rewards = experience.rewards
+        samples.append(
+            Sample(
+                step=step,
+                split=split,
+                prompt_index=prompt_indices[group],
+                sample_index=i,
+                prompt=experience.prompts[group].text,
+                completion=experience.texts[row],
+                tokens=tuple(tokenizer.token_texts(completion.token_ids)),
+                token_kl=tuple(record.reverse_kl[tokens].tolist()),
+                reward=float(rewards.raw[row]) if rewards.scored[row] else None,
+                gold=_known(rewards.gold[row]) if rewards.gold is not None else None,
+                kl=float(kl[row]),
+                stopped=completion.stopped,
+            )
+        )
+    return samples
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -1,0 +1,130 @@
+"""A trained run as something to ship: its adapter, or one merged model, with a card that states the drift."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch
+
+from kleash.config.schema import RunConfig
+from kleash.errors import ModelError, RunDirError
+from kleash.models.loading import load_policy, load_tokenizer
+from kleash.models.policy import Policy
+from kleash.models.reference import ModelReference
+from kleash.rollout.decoding import DecodingSampler
+from kleash.runs.reader import RunReader
+from kleash.training import state
+from kleash.training.compare import checkpoint_of
+from kleash.training.experience import Experience, unrewarded
+from kleash.training.observer import Observer
+from kleash.training.scoring import measure
+from kleash.training.seeds import seed_for
+from kleash.training.session import load_data
+from kleash.training.statistics import Numbers, per_sequence
+
+CARD_KEYS = ("eval/reward/proxy", "eval/reward/gold", "eval/kl/exact_per_sequence", "eval/kl/exact_per_token")
+MERGE_PROMPTS = 16
+
+
+def export(run_dir: Path, out: Path, *, step: int | None, merge: bool, observer: Observer) -> Path:
+    """Write a checkpoint to `out`: the PEFT adapter as it is, or with `merge` a whole Hugging Face model.
+
+    Merging rounds base + adapter to the compute dtype; how far that moves the model is measured and put on the card.
+
+    Raises:
+        RunDirError: no such run or checkpoint, or `out` is taken.
+        ModelError: `merge` of a run that trained whole weights.
+    """
+    config, folder = checkpoint_of(run_dir, step)
+    if out.exists() and any(out.iterdir()):
+        raise RunDirError(f"{out} is not empty. Give another folder with --out")
+    whole = config.model.lora is False and config.model.adapter is None
+    if merge and whole:
+        raise ModelError(f"{run_dir} trained whole weights: there is no adapter to merge. Leave --merge out")
+    out.mkdir(parents=True, exist_ok=True)
+    merged = _merge(config, folder, out, observer) if merge else None
+    if not merge:
+        for path in folder.iterdir():
+            if path.name not in (state.STATE_FILE, "README.md"):
+                shutil.copy2(path, out / path.name)
+    (out / "README.md").write_text(_card(run_dir, config, folder, merged), encoding="utf-8")
+    return out
+
+
+def _merge(config: RunConfig, folder: Path, out: Path, observer: Observer) -> Numbers:
+    """Save the folded weights; returns the KL of merged against unmerged on held-out prompts."""
+    observer.fact("merging the adapter into a copy of the base")
+    tokenizer = load_tokenizer(config.model.name, config.model.revision)
+    data = load_data(
+        config.prompts,
+        tokenizer,
+        max_completion_length=config.rollout.max_completion_length,
+        seed=config.training.seed,
+    )
+    context = data.longest + config.rollout.max_completion_length
+    policy = load_policy(config.model, context=context, seed=config.training.seed)
+    state.load_weights(policy, state.read(folder))
+    merged = policy.model_to_sample()
+    merged.save_pretrained(out)
+    tokenizer.inner.save_pretrained(out)
+    prompts = (data.held_out or data.train)[:MERGE_PROMPTS]
+    observer.fact(f"measuring merged against unmerged on {len(prompts)} prompts")
+    completions = DecodingSampler(merged, policy.tokenizer).sample(
+        [prompt.token_ids for prompt in prompts],
+        num_samples=1,
+        max_length=config.rollout.max_completion_length,
+        temperature=config.rollout.temperature,
+        seed=seed_for(config.training.seed, "export"),
+    )
+    experience = Experience(prompts, completions, [""] * len(completions), unrewarded(len(completions)))
+    whole = Policy(policy.name, merged, None, policy.tokenizer, None)
+    unmerged = ModelReference(policy.causal_lm, "unmerged")
+    with torch.no_grad():
+        record = measure(experience, whole, unmerged, temperature=config.rollout.temperature, per_batch=4, step=0)
+    numbers = Numbers()
+    numbers.mean("kl/exact_per_sequence", per_sequence(record.reverse_kl, experience.lengths), 1)
+    return numbers
+
+
+def _card(run_dir: Path, config: RunConfig, folder: Path, merged: Numbers | None) -> str:
+    """Markdown: what it was made from, and how far it has moved."""
+    step = int(folder.name.removeprefix("step_"))
+    with RunReader(run_dir) as reader:
+        rows = [row for row in reader.steps() if row.step <= step]
+        meta = reader.meta
+    lines = [
+        "---",
+        f"base_model: {config.model.name}",
+        "library_name: " + ("transformers" if merged or config.model.lora is False else "peft"),
+        "tags: [kleash, reinforcement-learning]",
+        "---",
+        f"# {run_dir.name}, step {step}",
+        "",
+        f"{config.model.name} trained with {config.algorithm.type.upper()} by Kleash on "
+        f"`{', '.join(config.reward.functions)}`. Weights: {meta.get('weights_source', config.model.name)}.",
+        "",
+        f"Drift is KL(policy ‖ reference), exact over the vocabulary, at temperature {config.rollout.temperature:g}, on "
+        f"held-out prompts of the run. Reference: {meta.get('reference')}, SHA-256 "
+        f"`{str(meta.get('reference_fingerprint'))[:16]}`.",
+        "",
+        "| measured | step | value |",
+        "|---|---|---|",
+    ]
+    for key in CARD_KEYS:
+        known = [row for row in rows if row.metrics.get(key) is not None]
+        if known:
+            error = known[-1].stderr.get(key)
+            spread = "" if error is None else f" ± {error:.2g}"
+            lines.append(f"| {key.removeprefix('eval/')} | {known[-1].step} | {known[-1].metrics[key]:.4g}{spread} |")
+    if merged is not None:
+        error = merged.stderr.get("kl/exact_per_sequence", float("nan"))
+        lines.append(
+            f"| KL(merged ‖ unmerged), nats per sequence | {step} | {merged.metrics['kl/exact_per_sequence']:.3g} "
+            f"± {error:.2g} |"
+        )
+    lines += [
+        "",
+        "± is one standard error over prompts. A low KL is no proof of a good model: it only bounds the change.",
+    ]
+    return "\n".join(lines) + "\n"

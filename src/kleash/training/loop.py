@@ -1,0 +1,155 @@
+"""The loop around the step: evaluation, recording, checkpoints, and an orderly end whatever happens."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from kleash.errors import RunStopped
+from kleash.runs.records import Checkpoint, Sample, Split, Step
+from kleash.runs.schema import CHECKPOINTS
+from kleash.runs.writer import RunWriter
+from kleash.training import state
+from kleash.training.evaluate import evaluate, samples_of
+from kleash.training.interrupts import Interrupts
+from kleash.training.observer import Observer
+from kleash.training.seeds import prompts_of_step
+from kleash.training.session import Session
+from kleash.training.statistics import Numbers
+from kleash.training.step import StepResult, on_policy_step
+
+
+class Mirror(Protocol):
+    """Another place that steps are logged to."""
+
+    def log(self, step: Step) -> None:
+        """Log one step."""
+        ...
+
+
+class Loop:
+    """Runs a session from one step to its last, into a run directory that only the main process writes."""
+
+    def __init__(
+        self,
+        session: Session,
+        writer: RunWriter | None,
+        observer: Observer,
+        fingerprint: str,
+        mirrors: Sequence[Mirror] = (),
+    ) -> None:
+        """Record into `writer` (None in all processes but the main one)."""
+        self._session, self._writer, self._observer = session, writer, observer
+        self._fingerprint, self._mirrors = fingerprint, mirrors
+        self._saved = -1
+
+    def run(self, first_step: int) -> None:
+        """Train from `first_step` to the end; leaves a checkpoint that resumes, whatever ends it.
+
+        Raises:
+            RunStopped: a rule ended the run.
+            KeyboardInterrupt: the user did.
+        """
+        training = self._session.config.training
+        self._observer.began(first_step, training.steps)
+        step = first_step
+        try:
+            with Interrupts(self._observer.fact) as interrupts:
+                while step < training.steps:
+                    self._one(step)
+                    step += 1
+                    if step % training.checkpoint_every == 0 or step == training.steps:
+                        self._checkpoint(step)
+                    if interrupts.requested:
+                        raise KeyboardInterrupt
+                self._last(step)
+        except BaseException:
+            self._leave(step)
+            raise
+
+    def _one(self, step: int) -> None:
+        """Evaluate if it is time, train one step, record both as one."""
+        numbers = Numbers()
+        samples: list[Sample] = []
+        if step % self._session.config.training.eval_every == 0:
+            numbers, samples = self._evaluate(step, "before" if step == 0 else "eval")
+        result = on_policy_step(self._session, step)
+        self._record(step, _merged(result.numbers, numbers), [*samples, *self._kept(result, step)])
+        limit = self._session.config.algorithm.kl.stop_above
+        kl = result.numbers.metrics["kl/exact_per_sequence"]
+        if limit is not None and kl is not None and kl > limit:
+            raise RunStopped(
+                f"step {step}: KL is {kl:.3g} nats per sequence, above algorithm.kl.stop_above = {limit:g}. "
+                "Lower the learning rate, or hold a target"
+            )
+
+    def _last(self, step: int) -> None:
+        """Measure the trained model on the held-out prompts."""
+        numbers, samples = self._evaluate(step, "after")
+        if numbers.metrics:
+            self._record(step, numbers, samples)
+
+    def _evaluate(self, step: int, split: Split) -> tuple[Numbers, list[Sample]]:
+        if not self._session.data.held_out:
+            return Numbers(), []
+        return evaluate(
+            self._session, step, split, lambda done, total: self._observer.progress("held-out", done, total)
+        )
+
+    def _kept(self, result: StepResult, step: int) -> list[Sample]:
+        training = self._session.config.training
+        indices = prompts_of_step(len(self._session.data.train), training.prompts_per_step, step, training.seed)
+        processes = self._session.accelerator.num_processes
+        by_rank = [i for rank in range(processes) for i in indices[rank::processes]]
+        return samples_of(
+            result.experience,
+            result.record,
+            self._session.policy.tokenizer,
+            step,
+            "train",
+            by_rank,
+            training.save_samples,
+        )
+
+    def _record(self, step: int, numbers: Numbers, samples: Sequence[Sample]) -> None:
+        row = Step(step, numbers.metrics, numbers.stderr, numbers.notes)
+        if self._writer is not None:
+            self._writer.write_step(row, samples)
+        for mirror in self._mirrors:
+            mirror.log(row)
+        self._observer.stepped(row)
+
+    def _checkpoint(self, step: int) -> None:
+        """Save, and forget all but the newest."""
+        if self._writer is None:
+            self._saved = step
+            return
+        folder = self._writer.path / CHECKPOINTS / f"step_{step}"
+        state.save(self._session, folder, step, self._fingerprint)
+        self._writer.write_checkpoint(Checkpoint(step, folder, {}))
+        self._saved = step
+        for old in _checkpoints(folder.parent)[: -self._session.config.training.keep_checkpoints]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def _leave(self, step: int) -> None:
+        """Save what was reached, unless the weights are between two states."""
+        if self._session.updater.midway:
+            self._observer.fact("stopped within an update: the last checkpoint is the one to resume from")
+        elif step != self._saved:
+            self._checkpoint(step)
+
+
+def _merged(training: Numbers, held_out: Numbers) -> Numbers:
+    return Numbers(
+        training.metrics | held_out.metrics,
+        training.stderr | held_out.stderr,
+        training.notes | held_out.notes,
+    )
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """Checkpoint folders, oldest step first."""
+    found = [path for path in folder.glob("step_*") if path.name.removeprefix("step_").isdigit()]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step_")))

@@ -1,0 +1,315 @@
+"""Before the first step: is the leash attached, and to what?
+
+Each check is one function that returns a `CheckResult`. A failed one names its cause and ends the run, unless its name
+is in `skip_checks`. Every process runs the same checks on the same samples, so that all start with the same beta.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+
+from kleash.data.render import RenderedPrompt
+from kleash.errors import DataError, RunStopped
+from kleash.models.reference import Reference
+from kleash.rollout.sampler import Completion
+from kleash.training.experience import Experience, Spread, gather
+from kleash.training.observer import CheckResult, Observer
+from kleash.training.scoring import TokenRecord, measure, reference_states
+from kleash.training.seeds import seed_for
+from kleash.training.session import Session, make_controller, starting_beta
+from kleash.training.statistics import per_sequence
+
+PERTURBATION = 0.02
+"""Standard deviation of the noise added to the trained weights: a new adapter computes nothing, and hides every fault."""
+MISMATCH_LIMIT = {torch.float32: 0.01, torch.bfloat16: 0.8}
+"""Largest 99 % quantile of |sampler - scorer| in nats per token. bfloat16 alone makes 0.2 to 0.4 on a 135M model."""
+PADDING_LIMIT = {torch.float32: 2e-4, torch.bfloat16: 0.5}
+CHECKED_GROUPS = 2
+
+
+def preflight(session: Session, observer: Observer, fingerprint: str) -> None:
+    """Run all checks, print the facts, and set the starting beta.
+
+    Raises:
+        RunStopped: a check failed that is not in `skip_checks`.
+    """
+    _reference_facts(session, observer, fingerprint)
+    probe, seconds = _probe(session, observer)
+    began = time.perf_counter()
+    record = _measured(session, probe)
+    scoring = time.perf_counter() - began
+    few = _first_groups(probe, CHECKED_GROUPS)
+    checks: list[Callable[[], CheckResult]] = [
+        lambda: _kl_at_start(session, record),
+        lambda: _scores_repeat(session, few),
+        lambda: _padding(session, few),
+        lambda: _sampler_agrees(session, few),
+        lambda: _beta_has_gradient(session, few),
+        lambda: _reward_varies(session, probe),
+    ]
+    failed = []
+    for check in checks:
+        result = check()
+        observer.checked(result)
+        if not result.passed and result.fatal and result.name not in session.config.skip_checks:
+            failed.append(result)
+    _start_controller(session, observer, probe)
+    _odd_answers(session, observer, probe)
+    _cost(session, observer, seconds + 4.5 * scoring)
+    if failed:
+        text = "; ".join(f"{result.name}: {result.detail}" for result in failed)
+        names = ", ".join(f'"{result.name}"' for result in failed)
+        raise RunStopped(f"preflight failed: {text}. Mend that, or set skip_checks = [{names}] if it is meant")
+
+
+def _reference_facts(session: Session, observer: Observer, fingerprint: str) -> None:
+    extra = session.reference.extra_bytes / 1e6
+    observer.fact(f"policy     {session.policy.name}, {session.policy.dtype}, {session.policy.device}")
+    observer.fact(
+        f"reference  {session.reference.description}; fingerprint {fingerprint[:16]}; {extra:.0f} MB of its own"
+    )
+    kl = session.config.algorithm.kl
+    observer.fact(f"KL         {kl.estimator}, scope {kl.scope}, in the {kl.placement}, nats")
+
+
+def _probe(session: Session, observer: Observer) -> tuple[Experience, float]:
+    """Samples of the starting policy on training prompts: as many as one step."""
+    prompts = list(session.data.train[: session.config.training.prompts_per_step])
+    began = time.perf_counter()
+    completions = _sample(session, prompts, session.objective.num_generations, "probe", observer)
+    seconds = time.perf_counter() - began
+    return gather(prompts, completions, session.policy.tokenizer, session.rewarder), seconds
+
+
+def _sample(
+    session: Session,
+    prompts: list[RenderedPrompt],
+    num_samples: int,
+    purpose: str,
+    observer: Observer | None = None,
+) -> list[Completion]:
+    rollout = session.config.rollout
+    return session.make_sampler().sample(
+        [prompt.token_ids for prompt in prompts],
+        num_samples=num_samples,
+        max_length=rollout.max_completion_length,
+        temperature=rollout.temperature,
+        seed=seed_for(session.config.training.seed, purpose),
+        progress=None if observer is None else lambda done, total: observer.progress("probing", done, total),
+    )
+
+
+def _measured(
+    session: Session, experience: Experience, reference: Reference | None = None, groups: int | None = None
+) -> TokenRecord:
+    return measure(
+        experience,
+        session.policy,
+        reference or session.reference,
+        temperature=session.config.rollout.temperature,
+        per_batch=groups or session.updater.plan.groups_per_batch,
+        step=0,
+    )
+
+
+def _kl_at_start(session: Session, record: TokenRecord) -> CheckResult:
+    largest = float(np.abs(record.reverse_kl).max())
+    if session.config.model.reference is not None:
+        return CheckResult(
+            "kl_at_start",
+            True,
+            f"the reference is another model; token KL up to {largest:.3g} nats at the start",
+        )
+    return CheckResult(
+        "kl_at_start",
+        largest == 0.0,
+        "KL is exactly 0 at the start"
+        if largest == 0.0
+        else f"KL is {largest:.3g} nats at a token before any update, so that policy and reference differ "
+        "already: another adapter, dtype or template",
+    )
+
+
+def _scores_repeat(session: Session, few: Experience) -> CheckResult:
+    first, second = _measured(session, few), _measured(session, few)
+    largest = float(np.abs(first.policy_logprobs - second.policy_logprobs).max())
+    return CheckResult(
+        "scores_repeat",
+        largest == 0.0,
+        "the same text scores the same twice (dropout is off)"
+        if largest == 0.0
+        else f"the same text scored twice differs by {largest:.3g} nats: dropout or another randomness is on",
+    )
+
+
+def _padding(session: Session, few: Experience) -> CheckResult:
+    """Score groups together, padded to the longest, and one by one."""
+    together = _measured(session, few, groups=len(few.prompts))
+    alone = [_measured(session, _group(few, g)) for g in range(len(few.prompts))]
+    apart = np.concatenate([record.policy_logprobs for record in alone])
+    largest = float(np.abs(together.policy_logprobs - apart).max())
+    limit = PADDING_LIMIT[session.policy.dtype]
+    return CheckResult(
+        "padding",
+        largest <= limit,
+        f"padding moves a score by {largest:.2g} nats at most"
+        + ("" if largest <= limit else f", more than {limit:g}: this model does not mask padding"),
+    )
+
+
+def _sampler_agrees(session: Session, few: Experience) -> CheckResult:
+    with _perturbed(session):
+        completions = _sample(session, list(few.prompts), few.group_size, "perturbed")
+        texts = [""] * len(completions)
+        experience = Experience(few.prompts, completions, texts, few.rewards)
+        record = _measured(session, experience)
+    sampled = np.array([value for c in completions for value in c.logprobs])
+    median, p99 = np.quantile(np.abs(sampled - record.policy_logprobs), [0.5, 0.99])
+    limit = MISMATCH_LIMIT[session.policy.dtype]
+    return CheckResult(
+        "sampler_agrees",
+        bool(p99 <= limit),
+        f"with a perturbed policy, sampler and scorer differ by {median:.2g} (median) and {p99:.2g} (99 %) nats "
+        "per token" + ("" if p99 <= limit else f", more than {limit:g}: they do not run the same model"),
+    )
+
+
+def _beta_has_gradient(session: Session, few: Experience) -> CheckResult:
+    """A penalty without a gradient at a policy that has moved is no leash."""
+    with _perturbed(session):
+        record = _measured(session, few)
+        norm = _penalty_gradient(session, few)
+    kl = float(per_sequence(record.reverse_kl, few.lengths).mean())
+    good = np.isfinite(norm) and norm > 0
+    return CheckResult(
+        "beta_has_gradient",
+        bool(good),
+        f"with a perturbed policy, KL is {kl:.3g} nats per sequence and its gradient's norm {norm:.3g}"
+        + ("" if good else ": the penalty does not reach the trained weights"),
+    )
+
+
+def _penalty_gradient(session: Session, few: Experience) -> float:
+    """Norm of the penalty's gradient to the trained weights."""
+    groups = list(range(len(few.prompts)))
+    states = reference_states(few, [groups], session.policy, session.reference)
+    session.optimizer.zero()
+    _, rows = session.updater.forward(few, groups, states, {})
+    penalty = session.objective.penalty(rows)
+    if penalty.requires_grad:
+        penalty.mean().backward()  # type: ignore[no-untyped-call]
+    norms = [p.grad.float().norm() for _, p in session.policy.trained() if p.grad is not None]
+    session.optimizer.zero()
+    return float(torch.stack(norms).norm()) if norms else 0.0
+
+
+def _reward_varies(session: Session, probe: Experience) -> CheckResult:
+    scored = probe.rewards.raw[probe.rewards.scored]
+    if len(scored) == 0:
+        return CheckResult("reward_varies", False, "the reward gave no score (None) to any of the samples")
+    sd = float(scored.std())
+    return CheckResult(
+        "reward_varies",
+        sd > 0,
+        f"reward of the starting policy: mean {scored.mean():.3g}, sd {sd:.3g} over {len(scored)} samples"
+        if sd > 0
+        else f"every sample is paid {scored[0]:g}: there is nothing to learn from",
+    )
+
+
+def _start_controller(session: Session, observer: Observer, probe: Experience) -> None:
+    """Remember the reward's spread, and begin at the beta that follows from it."""
+    scored = probe.rewards.raw[probe.rewards.scored]
+    if len(scored) < 2 or scored.std() == 0:
+        return
+    spread = Spread(float(scored.mean()), float(scored.std(ddof=1)), len(scored))
+    session.rewarder.spread = spread
+    kl = session.config.algorithm.kl
+    beta = starting_beta(kl, 1.0 if session.config.reward.rescale else spread.sd)
+    session.controller = make_controller(kl, beta)
+    why = "as set" if kl.beta is not None else "from the reward's spread and the target"
+    if kl.beta is None and kl.target_nats_per_sequence is None:
+        why = "the default"
+    observer.fact(f"beta       starts at {beta:.4g} reward per nat ({why})")
+
+
+def _odd_answers(session: Session, observer: Observer, probe: Experience) -> None:
+    """What the reward pays for answers that are no answers."""
+    prompts = list(probe.prompts)
+    kinds = {
+        "empty": ["" for _ in prompts],
+        "constant": ["the the the the" for _ in prompts],
+        "echoed": [prompt.prompt.label for prompt in prompts],
+    }
+    stop = Completion((session.policy.tokenizer.stop_ids[0],), (0.0,), True)
+    paid = []
+    for kind, texts in kinds.items():
+        try:
+            raw = session.rewarder(prompts, [stop] * len(prompts), texts).raw
+        except DataError as error:
+            paid.append(f"{kind} fails ({error})")
+            continue
+        paid.append(f"{kind} {np.nanmean(raw):.3g}" if not np.isnan(raw).all() else f"{kind} no score")
+    scored = probe.rewards.raw[probe.rewards.scored]
+    mean = f"{scored.mean():.3g}" if len(scored) else "no score"
+    observer.fact(f"reward     pays {', '.join(paid)} for odd answers; {mean} for the policy's own")
+
+
+def _cost(session: Session, observer: Observer, seconds_per_step: float) -> None:
+    training = session.config.training
+    parameters = sum(p.numel() for _, p in session.policy.trained())
+    weights = sum(p.nbytes for p in session.policy.causal_lm.parameters())
+    memory = weights + session.reference.extra_bytes + 16 * parameters
+    if session.policy.sampling is not None:
+        memory += weights
+    disk = training.keep_checkpoints * 16 * parameters
+    minutes = seconds_per_step * training.steps / 60
+    observer.fact(
+        f"cost       {parameters / 1e6:.1f}M weights to train; about {memory / 1e9:.1f} GB of weights and optimiser, "
+        f"{disk / 1e9:.2f} GB on disk, {minutes:.0f} min for {training.steps} steps"
+    )
+
+
+@contextlib.contextmanager
+def _perturbed(session: Session) -> Iterator[None]:
+    """Within the block the trained weights carry noise; afterwards they are what they were, to the bit.
+
+    An adapter is perturbed in its B matrices; a model trained whole, in its vectors (norms).
+    """
+    trained = session.policy.trained()
+    whole = session.policy.peft_model is None
+    chosen = [p for name, p in trained if (p.dim() == 1 if whole else "lora_B" in name)]
+    saved = [p.detach().clone() for p in chosen]
+    generator = torch.Generator().manual_seed(seed_for(session.config.training.seed, "perturbation"))
+    with torch.no_grad():
+        for p in chosen:
+            p.add_(PERTURBATION * torch.randn(p.shape, generator=generator).to(p))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for p, value in zip(chosen, saved, strict=True):
+                p.copy_(value)
+
+
+def _first_groups(experience: Experience, count: int) -> Experience:
+    size = experience.group_size
+    return Experience(
+        experience.prompts[:count],
+        experience.completions[: count * size],
+        experience.texts[: count * size],
+        experience.rewards,
+    )
+
+
+def _group(experience: Experience, group: int) -> Experience:
+    size = experience.group_size
+    rows = slice(group * size, (group + 1) * size)
+    return Experience(
+        [experience.prompts[group]], experience.completions[rows], experience.texts[rows], experience.rewards
+    )

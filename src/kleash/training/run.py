@@ -1,0 +1,176 @@
+"""Start, resume and check runs: from settings to a run directory with a report."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import importlib.metadata
+import json
+import platform
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+
+from kleash.config.loader import load, to_dict
+from kleash.config.schema import RunConfig
+from kleash.errors import KleashError, RunDirError, RunStopped
+from kleash.integrations.mirrors import open_mirrors
+from kleash.models import demo_model
+from kleash.report.run_page import write_report
+from kleash.runs.reader import RunReader
+from kleash.runs.records import Status
+from kleash.runs.writer import RunWriter
+from kleash.training import state
+from kleash.training.loop import Loop
+from kleash.training.observer import Observer
+from kleash.training.preflight import preflight
+from kleash.training.session import Data, Session, build, prepare
+
+VERSIONED = ("kleash", "torch", "transformers", "peft", "accelerate")
+
+
+def train(config: RunConfig, *, observer: Observer, warnings: Sequence[str] = ()) -> Path:
+    """Run `config` from its first step; returns the run's directory.
+
+    Raises:
+        KleashError: settings, prompts, model or directory that cannot work; RunStopped when a rule ends the run.
+        KeyboardInterrupt: after a checkpoint was saved.
+    """
+    for warning in warnings:
+        observer.fact(f"note       {warning}")
+    _, data, rewarder = prepare(config)
+    accelerator = Accelerator()
+    path = Path(config.output_dir) / (config.name or _default_name(config))
+    writer = None
+    if accelerator.is_main_process:
+        writer = RunWriter.create(path, to_dict(config), _facts(data))
+        for notice in writer.notices:
+            observer.fact(f"note       {notice}")
+        observer.fact(f"run        {path}")
+    try:
+        session = build(config, data, rewarder, accelerator)
+        fingerprint = session.reference.fingerprint()
+        if writer is not None:
+            writer.update_meta(_model_facts(session, fingerprint))
+        preflight(session, observer, fingerprint)
+    except BaseException:
+        if writer is not None:
+            writer.close()
+            shutil.rmtree(path)
+        raise
+    _loop(session, writer, observer, fingerprint, 0)
+    return path
+
+
+def resume(run_dir: Path, *, observer: Observer) -> Path:
+    """Take a run up again from its newest checkpoint.
+
+    Raises:
+        RunDirError: no run or no checkpoint there, or the reference has changed.
+    """
+    with RunReader(run_dir) as reader:
+        stored, checkpoint = reader.config, reader.latest_checkpoint()
+    if checkpoint is None:
+        raise RunDirError(f"{run_dir} has no checkpoint to resume from. Start the run again under another name")
+    config = load(None, base=stored).config
+    saved = state.read(checkpoint.path)
+    if saved["step"] >= config.training.steps:
+        raise RunDirError(
+            f"{run_dir} is finished: all {config.training.steps} steps are done. "
+            "Start a new run, or continue from its adapter with model.adapter"
+        )
+    _, data, rewarder = prepare(config)
+    accelerator = Accelerator()
+    session = build(config, data, rewarder, accelerator)
+    fingerprint = session.reference.fingerprint()
+    first = state.restore(session, saved, fingerprint)
+    observer.fact(f"run        {run_dir}, resumed at step {first} from {checkpoint.path.name}")
+    observer.fact(f"reference  {session.reference.description}; fingerprint {fingerprint[:16]}, unchanged")
+    writer = RunWriter.resume(run_dir, first - 1) if accelerator.is_main_process else None
+    _loop(session, writer, observer, fingerprint, first)
+    return run_dir
+
+
+def check(config: RunConfig, *, observer: Observer) -> bool:
+    """Preflight alone, without a run directory; True when nothing failed that would end a run."""
+    _, data, rewarder = prepare(config)
+    session = build(config, data, rewarder, Accelerator())
+    try:
+        preflight(session, observer, session.reference.fingerprint())
+    except RunStopped as stopped:
+        observer.fact(str(stopped))
+        return False
+    return True
+
+
+def _loop(session: Session, writer: RunWriter | None, observer: Observer, fingerprint: str, first_step: int) -> None:
+    """Train; the process that writes leaves a status, a reason and a report behind, however it ends."""
+    if writer is None:
+        Loop(session, None, observer, fingerprint).run(first_step)
+        return
+    status: Status = "failed"
+    reason = ""
+    with writer:
+        mirrors = open_mirrors(session.config.mirrors, to_dict(session.config), writer.path)
+        try:
+            Loop(session, writer, observer, fingerprint, mirrors).run(first_step)
+            status = "finished"
+        except KeyboardInterrupt:
+            status, reason = "interrupted", "by Ctrl-C or SIGTERM"
+            raise
+        except RunStopped as stopped:
+            status, reason = "stopped", str(stopped)
+            raise
+        except BaseException as error:
+            reason = str(error) if isinstance(error, KleashError) else f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            writer.set_status(status, reason)
+            for mirror in mirrors:
+                mirror.close()
+            write_report(writer.path)
+            observer.ended(writer.path, status, reason)
+
+
+def _default_name(config: RunConfig) -> str:
+    """Algorithm and time, with a number behind it if that is taken."""
+    name = f"{config.algorithm.type}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    taken = {path.name for path in Path(config.output_dir).glob(f"{name}*")}
+    return name if name not in taken else f"{name}-{len(taken) + 1}"
+
+
+def _facts(data: Data) -> dict[str, Any]:
+    """What a later reader needs to know of where the run was made."""
+    prompts = json.dumps([[p.token_ids for p in data.train], [p.token_ids for p in data.held_out]])
+    return {
+        "versions": {name: importlib.metadata.version(name) for name in VERSIONED}
+        | {"python": platform.python_version()},
+        "machine": f"{platform.machine()}, {platform.system()}",
+        "git_commit": _git_commit(),
+        "prompts": {"train": len(data.train), "held_out": len(data.held_out)},
+        "prompts_fingerprint": hashlib.sha256(prompts.encode()).hexdigest(),
+    }
+
+
+def _model_facts(session: Session, fingerprint: str) -> dict[str, Any]:
+    """Who is trained, and from whom drift is measured."""
+    return {
+        "weights_source": demo_model.describe(session.policy.name),
+        "device": str(session.policy.device),
+        "dtype": str(session.policy.dtype),
+        "reference": session.reference.description,
+        "reference_fingerprint": fingerprint,
+    }
+
+
+def _git_commit() -> str | None:
+    """Commit of the directory that the run was started in."""
+    try:
+        result = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return result.stdout.strip() or None
