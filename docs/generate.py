@@ -38,9 +38,7 @@ def metrics_page() -> str:
     parts = [METRICS_INTRODUCTION]
     for name, metrics in groups.items():
         rows = "\n".join(_metric_row(metric) for metric in metrics)
-        parts.append(
-            f"## `{name}/`\n\n| key | unit | meaning | what a high value says |\n|---|---|---|---|\n{rows}\n"
-        )
+        parts.append(f"## `{name}/`\n\n| key | unit | meaning | what a high value says |\n|---|---|---|---|\n{rows}\n")
     return "\n".join(parts)
 
 

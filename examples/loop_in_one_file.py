@@ -2,7 +2,7 @@
 
     python examples/loop_in_one_file.py HuggingFaceTB/SmolLM2-135M-Instruct --steps 40
 
-The model learns to write words that begin with s, while its KL to the model it started from is held near
+The model learns to begin more of its words with s, while its KL to the model it started from is held near
 TARGET nats per sequence. `kleash train` runs the same loop with checks, resume, a faster sampler, a report.
 
     maximise  E[reward] - beta KL(policy ‖ reference),    reference = the policy with its adapter switched off
@@ -92,9 +92,7 @@ def sample(policy: PeftModel, tokenizer: Any, prompts: Sequence[str]) -> Rollout
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    tokens = policy.generate(
-        input_ids=inputs.input_ids, attention_mask=inputs.attention_mask, generation_config=how
-    )
+    tokens = policy.generate(input_ids=inputs.input_ids, attention_mask=inputs.attention_mask, generation_config=how)
     stops = (tokens[:, inputs.input_ids.shape[1] :] == tokenizer.eos_token_id).long()
     response_mask = stops.cumsum(dim=1) - stops == 0  # up to and including the first stop token
     return Rollout(tokens, torch.cat([inputs.attention_mask.bool(), response_mask], dim=1), response_mask)
@@ -143,7 +141,10 @@ def loss(logprobs: Tensor, kl: Tensor, rewards: Tensor, response_mask: Tensor, b
 
 
 def next_beta(kl: float, step: int, integral: float) -> tuple[float, float]:
-    """PI control of log beta; sqrt(target) rises linearly. Return the next beta and the new integral."""
+    """PI control of log beta; sqrt(target) rises linearly. Return the next beta and the new integral.
+
+    `kleash.control.target` adds what a longer run needs: a derivative, bounds, and an integral that rests at them.
+    """
     target = TARGET * min(1.0, (step + 1) / RAMP_STEPS) ** 2
     error = max(-1.0, min(1.0, math.log(max(kl, 1e-3) / target)))
     integral += 0.08 * error if step >= RAMP_STEPS else 0.0

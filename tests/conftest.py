@@ -42,7 +42,7 @@ def _seeds() -> None:
 
 @pytest.fixture(scope="session")
 def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder to give as `model`: 2 layers, 261 byte tokens, separate BOS, EOS, PAD and end of turn, a chat template."""
+    """A folder to give as `model`: 2 layers, 261 tokens; BOS, EOS, PAD and end of turn differ; a chat template."""
     from tiny_model import save_tiny_model
 
     return save_tiny_model(tmp_path_factory.mktemp("tiny_model"))

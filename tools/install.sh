@@ -12,8 +12,8 @@ install() {
     "$python" -m pip install $quiet --disable-pip-version-check --constraint constraints.txt "$@"
 }
 
-has_torch() {
-    "$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)'
+has_pinned_torch() {
+    "$python" -m pip freeze --disable-pip-version-check | grep -q "^$(grep '^torch==' constraints.txt)"
 }
 
 reaches() {
@@ -23,8 +23,8 @@ urllib.request.urlopen(urllib.request.Request(sys.argv[1], method="HEAD"), timeo
 PYTHON
 }
 
-echo "Installing Kleash with [$1] into .venv. Without PyTorch that is a download of about 250 MB."
-if has_torch; then
+echo "Installing Kleash with [$1] into .venv. Besides PyTorch that downloads 100 to 250 MB."
+if has_pinned_torch; then
     echo "PyTorch is there already."
 elif [ "$(uname -s)" != Linux ]; then
     echo "PyTorch: about 100 MB."

@@ -1,7 +1,7 @@
 """What a room may load: a finished run is read without torch, and the command line answers at once.
 
-Which room may import which is stated in .importlinter. Here a fresh interpreter is asked what is loaded in fact, through
-other packages too.
+Which room may import which is stated in .importlinter. Here a fresh interpreter is asked what is loaded in fact,
+through other packages too.
 """
 
 import os

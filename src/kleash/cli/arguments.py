@@ -1,5 +1,6 @@
-"""Every command's arguments. Each names the function that it calls (`module:function` within `kleash.cli`), and the
-arguments are that function's keyword arguments.
+"""Every command, its arguments, and the function that it calls.
+
+A function is named `module:function` within `kleash.cli`; the arguments are its keyword arguments.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ SETTINGS = (
     "run.toml and key=value settings, such as training.steps=200 or algorithm.kl.target_nats_per_sequence=8; "
     "an argument with an equals sign is a setting, and settings win over the file"
 )
+
+
+Commands = Any
+"""argparse's own type for subparsers is private."""
 
 
 class Parser(ArgumentParser):
@@ -49,10 +54,6 @@ def parser() -> Parser:
     )
     _add_runs(runs)
     return top
-
-
-Commands = Any
-"""argparse's own type for subparsers is private."""
 
 
 def _add_running(commands: Commands) -> None:

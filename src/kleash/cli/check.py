@@ -21,7 +21,7 @@ def run(arguments: Sequence[str]) -> None:
     loaded = load_arguments(arguments)
     with watching(controlled_key(to_dict(loaded.config))) as observer:
         for warning in loaded.warnings:
-            observer.fact(f"warning    {warning}")
+            observer.fact(f"note       {warning}")
         from kleash.training import run as training
 
         passed = training.check(loaded.config, observer=observer)

@@ -23,7 +23,7 @@ def run(run_dir: Path, step: int | None = None, out: Path | None = None, merge: 
     """
     folder = out or _default_folder(run_dir, step, merge)
     with watching() as observer:
-        from kleash.models.export import export
+        from kleash.training.export import export
 
         written = export(run_dir, folder, step=step, merge=merge, observer=observer)
     print(written)
@@ -31,11 +31,8 @@ def run(run_dir: Path, step: int | None = None, out: Path | None = None, merge: 
 
 def _default_folder(run_dir: Path, step: int | None, merge: bool) -> Path:
     with RunReader(run_dir) as reader:
-        last = reader.latest_checkpoint()
-    if step is None and last is None:
-        raise RunDirError(
-            f"{run_dir} has no checkpoint, so there is nothing to export. Resume it until it saves one: kleash train "
-            f"--resume {run_dir}"
-        )
-    number = step if step is not None or last is None else last.step
+        saved = reader.latest_checkpoint()
+    if saved is None:
+        raise RunDirError(f"{run_dir} has no checkpoint, so there is nothing to export. Give a run that saved one.")
+    number = saved.step if step is None else step
     return run_dir / "export" / (f"step_{number}" + ("_merged" if merge else ""))

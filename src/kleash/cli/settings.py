@@ -18,8 +18,8 @@ def load_arguments(arguments: Sequence[str]) -> Loaded:
     files = [word for word in arguments if "=" not in word]
     if len(files) > 1:
         raise ConfigError(
-            f"There are {len(files)} files on the command line ({', '.join(files)}); a run has one. Merge them, or give "
-            "single settings as key=value."
+            f"There are {len(files)} files on the command line ({', '.join(files)}); a run has one. Merge them, or "
+            "give single settings as key=value."
         )
     overrides = [word for word in arguments if "=" in word]
     return load(Path(files[0]) if files else None, overrides)

@@ -51,7 +51,14 @@ def load_tokenizer(name: str, revision: str | None = None) -> Tokenizer:
     return wrap(inner, config, generation, name)
 
 
-def load_policy(settings: Model, *, context: int, seed: int, device: torch.device | None = None) -> Policy:
+def load_policy(
+    settings: Model,
+    *,
+    context: int,
+    seed: int,
+    device: torch.device | None = None,
+    loaded: tuple[Any, Any] | None = None,
+) -> Policy:
     """The model to train, with its adapter and the copy to sample from.
 
     Args:
@@ -59,12 +66,18 @@ def load_policy(settings: Model, *, context: int, seed: int, device: torch.devic
         context: longest prompt + completion, which decides the attention kernel.
         seed: of a fresh adapter.
         device: default `pick_device()`.
+        loaded: a model and its tokenizer that are in memory already; the model is trained in place.
     """
     device = device or pick_device()
     dtype = pick_dtype(device, settings.dtype)
-    name = resolve(settings.name)
-    causal_lm = _load_weights(name, settings.revision, dtype, device, pick_attention(device, context))
-    tokenizer = load_tokenizer(name, settings.revision)
+    if loaded is None:
+        name = resolve(settings.name)
+        causal_lm = _load_weights(name, settings.revision, dtype, device, pick_attention(device, context))
+        tokenizer = load_tokenizer(name, settings.revision)
+    else:
+        name, (model, inner) = settings.name, loaded
+        causal_lm = model.to(device=device, dtype=dtype).eval()
+        tokenizer = wrap(inner, model.config, model.generation_config, name)
     check_head(causal_lm, name)
     _switch_dropout_off(causal_lm)
     if settings.lora is False and settings.adapter is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,11 +72,16 @@ class Rewarder:
         self.spread: Spread | None = None
 
     @classmethod
-    def from_settings(cls, settings: RewardSettings) -> Rewarder:
-        """Find the functions by name."""
-        functions = [resolve(name, timeout=settings.timeout) for name in settings.functions]
-        gold = None if settings.gold is None else resolve(settings.gold, timeout=settings.timeout)
-        return cls(settings, functions, gold)
+    def from_settings(
+        cls,
+        settings: RewardSettings,
+        functions: Sequence[Callable[..., Any]] = (),
+        gold: Callable[..., Any] | None = None,
+    ) -> Rewarder:
+        """Find the functions by name, or take those that are given."""
+        found = [resolve(f, timeout=settings.timeout) for f in functions or settings.functions]
+        measured = gold or settings.gold
+        return cls(settings, found, None if measured is None else resolve(measured, timeout=settings.timeout))
 
     def __call__(
         self, prompts: Sequence[RenderedPrompt], completions: Sequence[Completion], texts: Sequence[str]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from kleash.control.target import Target
 from kleash.errors import RunStopped
 from kleash.runs.records import Checkpoint, Sample, Split, Step
 from kleash.runs.schema import CHECKPOINTS
@@ -76,6 +77,7 @@ class Loop:
         if step % self._session.config.training.eval_every == 0:
             numbers, samples = self._evaluate(step, "before" if step == 0 else "eval")
         result = on_policy_step(self._session, step)
+        self._loosen(numbers, result.numbers)
         self._record(step, _merged(result.numbers, numbers), [*samples, *self._kept(result, step)])
         limit = self._session.config.algorithm.kl.stop_above
         kl = result.numbers.metrics["kl/exact_per_sequence"]
@@ -97,6 +99,20 @@ class Loop:
         return evaluate(
             self._session, step, split, lambda done, total: self._observer.progress("held-out", done, total)
         )
+
+    def _loosen(self, held_out: Numbers, training: Numbers) -> None:
+        """At an evaluation, raise the target if the settings and the held-out reward say so."""
+        rule, controller = self._session.loosening, self._session.controller
+        reward = held_out.metrics.get("eval/reward/proxy")
+        if rule is None or reward is None or not isinstance(controller, Target):
+            return
+        per_token = self._session.config.algorithm.kl.target_nats_per_token is not None
+        kl = training.metrics["kl/exact_per_token" if per_token else "kl/exact_per_sequence"]
+        assert kl is not None
+        target = rule.update(target=controller.final_target, kl=kl, reward=reward, beta_at_floor=controller.at_floor)
+        if target != controller.final_target:
+            controller.retarget(target)
+        training.notes["target"] = rule.reason
 
     def _kept(self, result: StepResult, step: int) -> list[Sample]:
         training = self._session.config.training

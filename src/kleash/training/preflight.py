@@ -47,7 +47,7 @@ def preflight(session: Session, observer: Observer, fingerprint: str) -> None:
     checks: list[Callable[[], CheckResult]] = [
         lambda: _kl_at_start(session, record),
         lambda: _scores_repeat(session, few),
-        lambda: _padding(session, few),
+        lambda: _padding(session, _extremes(probe)),
         lambda: _sampler_agrees(session, few),
         lambda: _beta_has_gradient(session, few),
         lambda: _reward_varies(session, probe),
@@ -148,7 +148,7 @@ def _scores_repeat(session: Session, few: Experience) -> CheckResult:
 
 
 def _padding(session: Session, few: Experience) -> CheckResult:
-    """Score groups together, padded to the longest, and one by one."""
+    """Score the shortest and the longest group together, one padded to the other, and each alone."""
     together = _measured(session, few, groups=len(few.prompts))
     alone = [_measured(session, _group(few, g)) for g in range(len(few.prompts))]
     apart = np.concatenate([record.policy_logprobs for record in alone])
@@ -295,6 +295,20 @@ def _perturbed(session: Session) -> Iterator[None]:
         with torch.no_grad():
             for p, value in zip(chosen, saved, strict=True):
                 p.copy_(value)
+
+
+def _extremes(experience: Experience) -> Experience:
+    """The group with the shortest prompt and the one with the longest."""
+    order = sorted(range(len(experience.prompts)), key=lambda g: len(experience.prompts[g].token_ids))
+    size = experience.group_size
+    chosen = [order[0], order[-1]]
+    rows = [g * size + i for g in chosen for i in range(size)]
+    return Experience(
+        [experience.prompts[g] for g in chosen],
+        [experience.completions[i] for i in rows],
+        [experience.texts[i] for i in rows],
+        experience.rewards,
+    )
 
 
 def _first_groups(experience: Experience, count: int) -> Experience:

@@ -28,13 +28,13 @@ from kleash.training import state
 from kleash.training.loop import Loop
 from kleash.training.observer import Observer
 from kleash.training.preflight import preflight
-from kleash.training.session import Data, Session, build, prepare
+from kleash.training.session import NOTHING_GIVEN, Data, Given, Session, build, prepare
 
 VERSIONED = ("kleash", "torch", "transformers", "peft", "accelerate")
 
 
-def train(config: RunConfig, *, observer: Observer, warnings: Sequence[str] = ()) -> Path:
-    """Run `config` from its first step; returns the run's directory.
+def train(config: RunConfig, *, observer: Observer, warnings: Sequence[str] = (), given: Given = NOTHING_GIVEN) -> Path:
+    """Run `config` from its first step; returns the run's directory. `given` holds objects passed from Python.
 
     Raises:
         KleashError: settings, prompts, model or directory that cannot work; RunStopped when a rule ends the run.
@@ -42,7 +42,7 @@ def train(config: RunConfig, *, observer: Observer, warnings: Sequence[str] = ()
     """
     for warning in warnings:
         observer.fact(f"note       {warning}")
-    _, data, rewarder = prepare(config)
+    _, data, rewarder = prepare(config, given)
     accelerator = Accelerator()
     path = Path(config.output_dir) / (config.name or _default_name(config))
     writer = None
@@ -52,7 +52,7 @@ def train(config: RunConfig, *, observer: Observer, warnings: Sequence[str] = ()
             observer.fact(f"note       {notice}")
         observer.fact(f"run        {path}")
     try:
-        session = build(config, data, rewarder, accelerator)
+        session = build(config, data, rewarder, accelerator, given)
         fingerprint = session.reference.fingerprint()
         if writer is not None:
             writer.update_meta(_model_facts(session, fingerprint))
@@ -66,8 +66,8 @@ def train(config: RunConfig, *, observer: Observer, warnings: Sequence[str] = ()
     return path
 
 
-def resume(run_dir: Path, *, observer: Observer) -> Path:
-    """Take a run up again from its newest checkpoint.
+def resume(run_dir: Path, *, observer: Observer, given: Given = NOTHING_GIVEN) -> Path:
+    """Take a run up again from its newest checkpoint; pass again what was `given` in the first place.
 
     Raises:
         RunDirError: no run or no checkpoint there, or the reference has changed.
@@ -83,9 +83,9 @@ def resume(run_dir: Path, *, observer: Observer) -> Path:
             f"{run_dir} is finished: all {config.training.steps} steps are done. "
             "Start a new run, or continue from its adapter with model.adapter"
         )
-    _, data, rewarder = prepare(config)
+    _, data, rewarder = prepare(config, given)
     accelerator = Accelerator()
-    session = build(config, data, rewarder, accelerator)
+    session = build(config, data, rewarder, accelerator, given)
     fingerprint = session.reference.fingerprint()
     first = state.restore(session, saved, fingerprint)
     observer.fact(f"run        {run_dir}, resumed at step {first} from {checkpoint.path.name}")

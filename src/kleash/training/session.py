@@ -14,6 +14,7 @@ from kleash.config.schema import DualBeta, FixedBeta, Kl, Prompts, RunConfig, Ta
 from kleash.control.controller import Controller
 from kleash.control.dual import Dual
 from kleash.control.fixed import Fixed
+from kleash.control.schedule import Loosening
 from kleash.control.target import Target
 from kleash.control.ziegler import Ziegler
 from kleash.data.prompts import Prompt, load_prompts, split_held_out
@@ -22,7 +23,7 @@ from kleash.errors import DataError
 from kleash.models.loading import load_policy, load_reference, load_tokenizer
 from kleash.models.policy import Policy
 from kleash.models.reference import Reference
-from kleash.models.tokenizer import Tokenizer
+from kleash.models.tokenizer import Tokenizer, wrap
 from kleash.rollout.decoding import DecodingSampler
 from kleash.rollout.sampler import Sampler
 from kleash.training.experience import Rewarder
@@ -64,20 +65,42 @@ class Session:
     accelerator: Accelerator
     make_sampler: Callable[[], Sampler]
     controller: Controller
+    loosening: Loosening | None
 
     def seed(self, *purpose: str | int) -> int:
         """A seed for one purpose of this process."""
         return seed_for(self.config.training.seed, *purpose, self.accelerator.process_index)
 
 
-def load_data(settings: Prompts, tokenizer: Tokenizer, *, max_completion_length: int, seed: int) -> Data:
+@dataclass(frozen=True)
+class Given:
+    """Objects passed from Python that stand in for names in the settings."""
+
+    prompts: Any = None
+    """Strings, dicts or a `datasets` object."""
+    held_out: Any = None
+    functions: Sequence[Callable[..., Any]] = ()
+    gold: Callable[..., Any] | None = None
+    model: Any = None
+    """A loaded causal language model; it is trained in place."""
+    tokenizer: Any = None
+
+
+NOTHING_GIVEN = Given()
+
+
+def load_data(
+    settings: Prompts, tokenizer: Tokenizer, *, max_completion_length: int, seed: int, given: Given = NOTHING_GIVEN
+) -> Data:
     """Read, split and render the prompts, before any weight is read.
 
     Raises:
         DataError: prompts that cannot be read, or do not fit the model.
     """
-    prompts = _read(settings.path, settings)
-    if settings.held_out_path is not None:
+    prompts = _read(settings.path if given.prompts is None else given.prompts, settings)
+    if given.held_out is not None:
+        train, held_out = prompts, _read(given.held_out, settings)
+    elif settings.held_out_path is not None:
         train, held_out = prompts, _read(settings.held_out_path, settings)
     else:
         train, held_out = split_held_out(prompts, settings.held_out, seed)
@@ -94,20 +117,26 @@ def load_data(settings: Prompts, tokenizer: Tokenizer, *, max_completion_length:
     return Data(rendered(train), rendered(held_out))
 
 
-def prepare(config: RunConfig) -> tuple[Tokenizer, Data, Rewarder]:
+def prepare(config: RunConfig, given: Given = NOTHING_GIVEN) -> tuple[Tokenizer, Data, Rewarder]:
     """All that can fail before weights are read: tokenizer, prompts, reward functions."""
-    rewarder = Rewarder.from_settings(config.reward)
-    tokenizer = load_tokenizer(config.model.name, config.model.revision)
+    rewarder = Rewarder.from_settings(config.reward, given.functions, given.gold)
+    if given.model is None:
+        tokenizer = load_tokenizer(config.model.name, config.model.revision)
+    else:
+        tokenizer = wrap(given.tokenizer, given.model.config, given.model.generation_config, config.model.name)
     data = load_data(
         config.prompts,
         tokenizer,
         max_completion_length=config.rollout.max_completion_length,
         seed=config.training.seed,
+        given=given,
     )
     return tokenizer, data, rewarder
 
 
-def build(config: RunConfig, data: Data, rewarder: Rewarder, accelerator: Accelerator) -> Session:
+def build(
+    config: RunConfig, data: Data, rewarder: Rewarder, accelerator: Accelerator, given: Given = NOTHING_GIVEN
+) -> Session:
     """Load the weights and put the session together."""
     if config.training.prompts_per_step % accelerator.num_processes:
         raise DataError(
@@ -115,7 +144,10 @@ def build(config: RunConfig, data: Data, rewarder: Rewarder, accelerator: Accele
             f"{accelerator.num_processes} processes. Use a multiple of the number of processes"
         )
     context = data.longest + config.rollout.max_completion_length
-    policy = load_policy(config.model, context=context, seed=config.training.seed, device=accelerator.device)
+    loaded = None if given.model is None else (given.model, given.tokenizer)
+    policy = load_policy(
+        config.model, context=context, seed=config.training.seed, device=accelerator.device, loaded=loaded
+    )
     reference = load_reference(config.model, policy, context=context)
     objective = make_objective(config.algorithm)
     optimizer = Optimizer(policy.trained(), config.training, accelerator)
@@ -139,6 +171,7 @@ def build(config: RunConfig, data: Data, rewarder: Rewarder, accelerator: Accele
         accelerator=accelerator,
         make_sampler=make_sampler,
         controller=make_controller(config.algorithm.kl, starting_beta(config.algorithm.kl, None)),
+        loosening=make_loosening(config.algorithm.kl),
     )
 
 
@@ -168,10 +201,16 @@ def make_controller(kl: Kl, beta: float) -> Controller:
         return Ziegler(beta=beta, horizon=settings.horizon, **target)
     if isinstance(settings, DualBeta):
         return Dual(beta=beta, **target)
-    assert isinstance(settings, TargetBeta)
-    if settings.ramp_steps is None:
-        return Target(beta=beta, **target)
-    return Target(beta=beta, ramp_steps=settings.ramp_steps, **target)
+    gains = settings.model_dump(include={"proportional", "integral", "derivative", "ramp_steps"}, exclude_none=True)
+    return Target(beta=beta, **target, **gains)
+
+
+def make_loosening(kl: Kl) -> Loosening | None:
+    """The rule that may raise the target, where the settings ask for one."""
+    settings = controller_of(kl)
+    if not isinstance(settings, TargetBeta) or settings.loosen is None:
+        return None
+    return Loosening(**settings.loosen.model_dump())
 
 
 def _plan(config: RunConfig, policy: Policy, objective: Objective, context: int, num_processes: int) -> Plan:
@@ -190,8 +229,8 @@ def _plan(config: RunConfig, policy: Policy, objective: Objective, context: int,
     )
 
 
-def _read(path: str, settings: Prompts) -> list[Prompt]:
-    if path != "demo":
-        return load_prompts(path, column=settings.column, limit=settings.limit)
+def _read(source: Any, settings: Prompts) -> list[Prompt]:
+    if not isinstance(source, str) or source != "demo":
+        return load_prompts(source, column=settings.column, limit=settings.limit)
     with as_file(files("kleash.demo") / "openers.txt") as openers:
         return load_prompts(openers, limit=settings.limit)

@@ -33,6 +33,7 @@ def save(session: Session, folder: Path, step: int, fingerprint: str) -> None:
         "step": step,
         "optimizer": session.optimizer.state_dict(),
         "controller": session.controller.state_dict(),
+        "loosening": None if session.loosening is None else session.loosening.state_dict(),
         "reference_fingerprint": fingerprint,
         "moving_reference": session.reference.state() if isinstance(session.reference, MovingReference) else None,
         "reward_spread": None if spread is None else (spread.mean, spread.sd, spread.count),
@@ -88,6 +89,8 @@ def restore(session: Session, state: dict[str, Any], fingerprint: str) -> int:
         )
     session.optimizer.load_state_dict(state["optimizer"])
     session.controller.load_state_dict(state["controller"])
+    if session.loosening is not None:
+        session.loosening.load_state_dict(state["loosening"])
     if isinstance(session.reference, MovingReference):
         session.reference.load_state(state["moving_reference"])
     if state["reward_spread"] is not None:

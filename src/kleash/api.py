@@ -1,0 +1,83 @@
+"""Train from Python: names or objects in, a finished run out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kleash.config.describe import toml
+from kleash.config.loader import load
+from kleash.errors import ConfigError
+from kleash.runs.reader import RunReader
+from kleash.training.observer import Observer, Silent
+from kleash.training.run import resume as resume_run
+from kleash.training.run import train as train_run
+from kleash.training.session import Given
+
+IN_MEMORY = "(in memory)"
+
+RewardLike = str | Callable[..., Any]
+
+
+def train(
+    model: Any,
+    prompts: Any,
+    reward: RewardLike | Sequence[RewardLike],
+    *,
+    tokenizer: Any = None,
+    gold: RewardLike | None = None,
+    held_out: Any = None,
+    settings: Mapping[str, Any] | None = None,
+    resume: str | Path | None = None,
+    observer: Observer | None = None,
+) -> RunReader:
+    """Fine-tune a model on a leash; returns a reader of the finished run (`run.path`, `run.steps()`, ...).
+
+    Args:
+        model: a hub id, a folder, or a loaded causal language model, which is trained in place.
+        prompts: a path, a hub data set, or strings, dicts or a `datasets` object.
+        reward: `module:function`, a function `f(prompts, completions, **columns)`, or several of either.
+        tokenizer: of a loaded model.
+        gold: a reward that is only measured.
+        held_out: prompts for evaluation; by default some of `prompts` are set aside.
+        settings: everything else by dotted key, as on the command line:
+            `{"training.steps": 50, "algorithm.kl.target_nats_per_sequence": 6}`.
+        resume: the directory of an interrupted run to take up again, given the same objects.
+        observer: who is told what happens; nobody by default.
+
+    Raises:
+        KleashError: see `kleash.errors`; RunStopped when a rule ends the run.
+
+    Example:
+        >>> run = train("demo", "demo", "kleash.demo.sentiment:positive",
+        ...             settings={"algorithm.kl.target_nats_per_sequence": 6})  # doctest: +SKIP
+    """
+    rewards = [reward] if isinstance(reward, str) or callable(reward) else list(reward)
+    names = [item for item in rewards if isinstance(item, str)]
+    if names and len(names) < len(rewards):
+        raise ConfigError("reward mixes names and functions. Pass either all names or all functions")
+    if not isinstance(model, str) and tokenizer is None:
+        raise ConfigError(f"model is a loaded {type(model).__name__} without a tokenizer. Pass tokenizer= as well")
+    given = Given(
+        prompts=None if isinstance(prompts, str | Path) else prompts,
+        held_out=None if held_out is None or isinstance(held_out, str | Path) else held_out,
+        functions=() if names else [item for item in rewards if callable(item)],
+        gold=gold if callable(gold) else None,
+        model=None if isinstance(model, str) else model,
+        tokenizer=tokenizer,
+    )
+    watcher = observer or Silent()
+    if resume is not None:
+        return RunReader(resume_run(Path(resume), observer=watcher, given=given))
+    keys: dict[str, Any] = {
+        "model.name": model if isinstance(model, str) else IN_MEMORY,
+        "prompts.path": str(prompts) if given.prompts is None else IN_MEMORY,
+        "reward.functions": names or [f"{IN_MEMORY} {getattr(f, '__name__', 'function')}" for f in given.functions],
+    }
+    if isinstance(gold, str):
+        keys["reward.gold"] = gold
+    if held_out is not None and given.held_out is None:
+        keys["prompts.held_out_path"] = str(held_out)
+    loaded = load(None, [f"{key}={toml(value)}" for key, value in (keys | dict(settings or {})).items()])
+    return RunReader(train_run(loaded.config, observer=watcher, warnings=loaded.warnings, given=given))

@@ -1,0 +1,170 @@
+"""`kleash runs list` and `kleash runs show`: what the run directories say, read without the model."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from rich.console import Console
+from rich.table import Table
+
+from kleash.cli.screen import screen
+from kleash.config.describe import UNSET, run_settings, toml
+from kleash.errors import RunDirError
+from kleash.report.catalogue import title, unit
+from kleash.report.run_summary import controlled_key
+from kleash.report.wording import number, with_error
+from kleash.runs.reader import RunReader, list_runs
+from kleash.runs.records import Split
+from kleash.runs.schema import REPORT
+
+COLUMNS = ("run", "status", "algorithm", "model", "steps", "reward", "KL", "beta", "started")
+
+
+def list_all(folder: Path) -> None:
+    """Print one line a run. A run that cannot be read keeps its line, and its reason goes to standard error.
+
+    Raises:
+        RunDirError: there is no such folder.
+    """
+    table = _table(*COLUMNS)
+    reasons = []
+    found = list_runs(folder)
+    for run_dir in found:
+        try:
+            table.add_row(*_overview(run_dir))
+        except RunDirError as error:
+            table.add_row(str(run_dir), "unreadable")
+            reasons.append(str(error))
+    console = screen()
+    if found:
+        console.print(table, markup=False)
+    else:
+        console.print(f"There are no runs in {folder}. `kleash demo` makes one.", markup=False)
+    for reason in reasons:
+        print(reason, file=sys.stderr)
+
+
+def show(run_dir: Path) -> None:
+    """Print a run: how it stands, what was set, its last numbers, events, checkpoints and where its report is.
+
+    Raises:
+        RunDirError: no run there, or one that cannot be read.
+    """
+    console = screen()
+    with RunReader(run_dir) as reader:
+        _print_head(console, reader)
+        for heading, table in (
+            ("Settings that differ from the defaults", _settings(reader)),
+            ("Last numbers", _numbers(reader)),
+            ("Events", _events(reader)),
+            ("Checkpoints", _checkpoints(reader)),
+        ):
+            if table.row_count:
+                console.print(f"\n[bold]{heading}[/]")
+                console.print(table)
+
+
+def _overview(run_dir: Path) -> list[str]:
+    with RunReader(run_dir) as reader:
+        config = reader.config
+        points = reader.steps()
+        kl_key = controlled_key(config)
+        kl = _last(reader, kl_key)
+        return [
+            str(run_dir),
+            reader.status,
+            _algorithm(reader),
+            str(config.get("model", {}).get("name", number(None))),
+            str(points[-1].step) if points else "0",
+            _last(reader, "reward/proxy"),
+            kl if kl == number(None) else f"{kl} {unit(kl_key)}",
+            _last(reader, "control/beta"),
+            _minute(reader.created_at),
+        ]
+
+
+def _print_head(console: Console, reader: RunReader) -> None:
+    steps = reader.steps()
+    planned = reader.config.get("training", {}).get("steps")
+    samples = Counter(sample.split for sample in reader.samples())
+    report = reader.path / REPORT
+    head = Table.grid(padding=(0, 2))
+    reason = f": {reader.status_reason}" if reader.status_reason else ""
+    head.add_row("run", str(reader.path))
+    head.add_row("status", reader.status + reason)
+    head.add_row("started", f"{_minute(reader.created_at)} UTC")
+    head.add_row("algorithm", _algorithm(reader))
+    head.add_row("steps", f"{steps[-1].step if steps else 0} of {number(planned)}")
+    head.add_row("samples", ", ".join(f"{samples[split]} {split}" for split in get_args(Split)))
+    head.add_row("report", str(report) if report.exists() else f"none yet: kleash report {reader.path}")
+    console.print(head, markup=False)
+
+
+def _settings(reader: RunReader) -> Table:
+    config = dict(_leaves(reader.config))
+    chosen = {"", *(f"{key} = '{value}'" for key, value in config.items() if key.endswith(".type"))}
+    defaults = {entry.key: entry.default for entry in run_settings() if entry.when in chosen}
+    table = _table("setting", "value")
+    for key, value in config.items():
+        text = UNSET if value is None else toml(value)
+        if text != defaults.get(key, UNSET):
+            table.add_row(key, text)
+    return table
+
+
+def _numbers(reader: RunReader) -> Table:
+    """Return the last value of every metric with its error, and the step it is from."""
+    table = _table("metric", "value", "unit", "step", "key")
+    for key in sorted({key for step in reader.steps() for key in step.metrics}):
+        points = reader.series(key)
+        if points:
+            step, value, stderr = points[-1]
+            table.add_row(title(key), with_error(value, stderr), unit(key), str(step), key)
+    return table
+
+
+def _events(reader: RunReader) -> Table:
+    table = _table("step", "severity", "event", "what happened")
+    for event in reader.events():
+        table.add_row(str(event.step), event.severity, event.name, event.message)
+    return table
+
+
+def _checkpoints(reader: RunReader) -> Table:
+    table = _table("step", "folder")
+    for checkpoint in reader.checkpoints():
+        gone = "" if checkpoint.path.exists() else " (gone)"
+        table.add_row(str(checkpoint.step), f"{checkpoint.path}{gone}")
+    return table
+
+
+def _table(*titles: str) -> Table:
+    table = Table(*titles, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in table.columns:
+        column.overflow = "fold"
+    return table
+
+
+def _algorithm(reader: RunReader) -> str:
+    return str(reader.config.get("algorithm", {}).get("type", number(None)))
+
+
+def _last(reader: RunReader, key: str) -> str:
+    points = reader.series(key)
+    return with_error(*points[-1][1:]) if points else number(None)
+
+
+def _minute(moment: str) -> str:
+    return moment[:16].replace("T", " ")
+
+
+def _leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
