@@ -9,7 +9,7 @@ FAST := not slow and not gpu
 .PHONY: help demo test test-slow lint bench docs clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s%s\n", $$1, $$2 }' Makefile
 
 demo: .venv/demo.installed ## fine-tune a small language model on a leash and show it (minutes)
 	$(BIN)/kleash demo

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from kleash.cli.heat import coloured, legend
 from kleash.cli.screen import screen
-from kleash.cli.summary import Change, Held, Mean, Summary, summarize
+from kleash.cli.summary import Change, Held, Summary, summarize
 from kleash.cli.train import start
+from kleash.config.describe import toml
 from kleash.config.loader import Loaded, load
 from kleash.metrics import lookup
 from kleash.report.wording import number, percent, with_error
@@ -42,13 +41,13 @@ def run(steps: int | None = None, out: Path | None = None, seed: int | None = No
         summary = summarize(reader)
     if summary is not None:
         print_summary(console, summary)
-    console.print(f"\nThe whole run, on one page: {escape(str((run_dir / REPORT).absolute()))}", soft_wrap=True)
+    console.print(f"\nThe whole run, on one page: {(run_dir / REPORT).absolute()}", soft_wrap=True)
 
 
 def settings(steps: int | None, out: Path | None, seed: int | None) -> Loaded:
     """Return the built-in run with what the command line changes."""
     given = {"training.steps": steps, "training.seed": seed, "output_dir": None if out is None else str(out)}
-    overrides = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
+    overrides = [f"{key}={toml(value)}" for key, value in given.items() if value is not None]
     with as_file(files("kleash.demo") / "run.toml") as path:
         return load(path, overrides)
 
@@ -59,10 +58,11 @@ def print_summary(console: Console, summary: Summary) -> None:
     console.print(numbers_table(summary))
     if summary.held is not None:
         console.print(held_sentence(summary.held), soft_wrap=True)
-    console.print("\nThe first held-out openers, before and after; colour is the KL of a token, in nats:")
-    console.print(legend())
+    console.print("\nThe first held-out openers, before and after:")
+    if console.is_terminal:
+        console.print(legend())
     for before, after in first_of_each_prompt(summary.pairs)[:SHOWN_PAIRS]:
-        console.print(f"\n[bold]{escape(before.prompt)}[/] ...", soft_wrap=True)
+        console.print(f"\n{before.prompt} ...", style="bold", soft_wrap=True)
         for name, sample in (("before", before), ("after", after)):
             console.print(f"  {name:<6} reward {number(sample.reward)}, KL {number(sample.kl)}: ", end="", style="dim")
             console.print(coloured(sample.tokens, sample.token_kl), soft_wrap=True)
@@ -70,19 +70,15 @@ def print_summary(console: Console, summary: Summary) -> None:
 
 def numbers_table(summary: Summary) -> Table:
     """Return the table of before, after and change; ± is one standard error over the held-out prompts."""
-    prompts = summary.kl.before.count
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    table.add_column(f"{prompts} held-out prompts, ± standard error")
-    for title in ("before", "after", "change"):
+    table.add_column(f"{summary.kl.before.count} held-out prompts")
+    for title in ("before", "after", "change, paired"):
         table.add_column(title, justify="right")
     if summary.reward is not None:
-        table.add_row("reward", *_row(summary.reward))
-    table.add_row("KL to the reference, nats per sequence", *_row(summary.kl))
-    for title, (before, after) in (
-        ("distinct bigrams, share", summary.distinct_2),
-        ("repeated 4-grams, share", summary.repeated_4gram),
-    ):
-        table.add_row(title, number(before), number(after), signed(after - before, number(after - before)))
+        table.add_row("reward", *_means(summary.reward))
+    table.add_row("KL, nats per sequence", *_means(summary.kl))
+    table.add_row("distinct-2", *_shares(*summary.distinct_2))
+    table.add_row("repeated 4-grams", *_shares(*summary.repeated_4gram))
     return table
 
 
@@ -95,11 +91,6 @@ def held_sentence(held: Held) -> str:
     return f"{said}, {percent(off)} {'above' if off > 0 else 'below'} the target of {number(held.target)}."
 
 
-def signed(value: float, text: str) -> str:
-    """Return a difference with its plus sign; the minus is in the text already."""
-    return f"+{text}" if value > 0 else text
-
-
 def first_of_each_prompt(pairs: Sequence[tuple[Sample, Sample]]) -> list[tuple[Sample, Sample]]:
     """Return one pair a prompt, in the prompts' order."""
     firsts: dict[int, tuple[Sample, Sample]] = {}
@@ -108,11 +99,12 @@ def first_of_each_prompt(pairs: Sequence[tuple[Sample, Sample]]) -> list[tuple[S
     return list(firsts.values())
 
 
-def _row(change: Change) -> tuple[str, str, str]:
-    difference = change.difference
-    paired = signed(difference.value, _mean(difference)) + " (paired)"
-    return _mean(change.before), _mean(change.after), paired
+def _means(change: Change) -> tuple[str, str, str]:
+    before, after, difference = (
+        with_error(mean.value, mean.stderr) for mean in (change.before, change.after, change.difference)
+    )
+    return before, after, f"+{difference}" if change.difference.value > 0 else difference
 
 
-def _mean(mean: Mean) -> str:
-    return with_error(mean.value, mean.stderr)
+def _shares(before: float, after: float) -> tuple[str, str, str]:
+    return f"{before:.3f}", f"{after:.3f}", f"{after - before:+.3f}"

@@ -13,6 +13,12 @@ LABEL = 10
 """Width of the word that a line of facts begins with."""
 
 
+def split_label(text: str) -> tuple[str, str]:
+    """Return a line's label and its text; the label is empty where the line has none."""
+    has_label = text[LABEL : LABEL + 1] == " "
+    return (text[:LABEL], text[LABEL + 1 :]) if has_label else ("", text)
+
+
 def labelled(label: str, text: str) -> str:
     """Return a line whose text stands in the column of the run's facts."""
     return f"{label:<{LABEL}} {text}"
@@ -31,7 +37,7 @@ def cells(step: Step, kl_key: str) -> dict[str, str]:
 
     def mean(key: str) -> str:
         found = step.metrics.get(key)
-        return number(None) if found is None else with_error(found, step.stderr.get(key))
+        return number(None) if found is None else narrow(with_error(found, step.stderr.get(key)))
 
     stop_rate = step.metrics.get("length/stop_rate")
     return {
@@ -43,9 +49,14 @@ def cells(step: Step, kl_key: str) -> dict[str, str]:
         "entropy": value("entropy/per_token"),
         "length": value("length/mean"),
         "stop": number(None) if stop_rate is None else percent(stop_rate),
-        "distinct-2": value("text/distinct_2"),
+        "dist-2": value("text/distinct_2"),
         "s/step": value("time/total"),
     }
+
+
+def narrow(text: str) -> str:
+    """Return "value ± error" without its blanks, so that a row fits 80 columns."""
+    return text.replace(" ± ", "±")
 
 
 def has_trained(step: Step) -> bool:

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 from rich.table import Table
 from rich.text import Text
 
-from kleash.cli.lines import cells, closing, has_trained, held_out, labelled
+from kleash.cli.lines import LABEL, cells, closing, has_trained, held_out, labelled, split_label
 from kleash.cli.screen import screen
 from kleash.runs.records import Step
 from kleash.training.observer import CheckResult, Observer
@@ -106,15 +106,18 @@ class Terminal:
         )
 
     def fact(self, text: str) -> None:
-        """Print the line at once, above the bars."""
-        self._console.print(text, markup=False, highlight=False)
+        """Print the line at once, above the bars; a long one stays clear of its label."""
+        label, rest = split_label(text)
+        line = Table.grid(padding=(0, 1))
+        line.add_row(*([Text(label)] if label else []), Text(rest))
+        self._console.print(line)
 
     def checked(self, result: CheckResult) -> None:
         """Print how the check came out, its detail in a column of its own."""
         line = Table.grid(padding=(0, 1))
         verdict = _verdict(result)
         style = {"ok": "green", "failed": "bold red", "warning": "yellow"}[verdict]
-        line.add_row(labelled("check", ""), Text(f"{verdict:<7}", style), f"{result.name:<17}", Text(result.detail))
+        line.add_row(f"{'check':<{LABEL}}", Text(f"{verdict:<7}", style), f"{result.name:<17}", Text(result.detail))
         self._console.print(line)
 
     def began(self, first_step: int, total_steps: int) -> None:
@@ -164,10 +167,10 @@ class Terminal:
 
 
 def _steps_table(steps: tuple[Step, ...], kl_key: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     rows = [cells(step, kl_key) for step in steps]
     for title in rows[-1]:
-        table.add_column(title, justify="right", no_wrap=False)
+        table.add_column(title, justify="right")
     for row in rows:
         table.add_row(*row.values())
     return table

@@ -14,7 +14,8 @@ from rich.table import Table
 from kleash.cli.screen import screen
 from kleash.config.describe import UNSET, run_settings, toml
 from kleash.errors import RunDirError
-from kleash.report.catalogue import title, unit
+from kleash.metrics import METRICS
+from kleash.report.catalogue import HELD_OUT, title, unit
 from kleash.report.run_summary import controlled_key
 from kleash.report.wording import number, with_error
 from kleash.runs.reader import RunReader, list_runs
@@ -41,9 +42,9 @@ def list_all(folder: Path) -> None:
             reasons.append(str(error))
     console = screen()
     if found:
-        console.print(table, markup=False)
+        console.print(table)
     else:
-        console.print(f"There are no runs in {folder}. `kleash demo` makes one.", markup=False)
+        console.print(f"There are no runs in {folder}. `kleash demo` makes one.")
     for reason in reasons:
         print(reason, file=sys.stderr)
 
@@ -64,14 +65,13 @@ def show(run_dir: Path) -> None:
             ("Checkpoints", _checkpoints(reader)),
         ):
             if table.row_count:
-                console.print(f"\n[bold]{heading}[/]")
+                console.print(f"\n{heading}", style="bold")
                 console.print(table)
 
 
 def _overview(run_dir: Path) -> list[str]:
     with RunReader(run_dir) as reader:
         config = reader.config
-        points = reader.steps()
         kl_key = controlled_key(config)
         kl = _last(reader, kl_key)
         return [
@@ -79,7 +79,7 @@ def _overview(run_dir: Path) -> list[str]:
             reader.status,
             _algorithm(reader),
             str(config.get("model", {}).get("name", number(None))),
-            str(points[-1].step) if points else "0",
+            str(_steps_done(reader)),
             _last(reader, "reward/proxy"),
             kl if kl == number(None) else f"{kl} {unit(kl_key)}",
             _last(reader, "control/beta"),
@@ -88,7 +88,6 @@ def _overview(run_dir: Path) -> list[str]:
 
 
 def _print_head(console: Console, reader: RunReader) -> None:
-    steps = reader.steps()
     planned = reader.config.get("training", {}).get("steps")
     samples = Counter(sample.split for sample in reader.samples())
     report = reader.path / REPORT
@@ -98,10 +97,10 @@ def _print_head(console: Console, reader: RunReader) -> None:
     head.add_row("status", reader.status + reason)
     head.add_row("started", f"{_minute(reader.created_at)} UTC")
     head.add_row("algorithm", _algorithm(reader))
-    head.add_row("steps", f"{steps[-1].step if steps else 0} of {number(planned)}")
+    head.add_row("steps", f"{_steps_done(reader)} of {number(planned)}")
     head.add_row("samples", ", ".join(f"{samples[split]} {split}" for split in get_args(Split)))
     head.add_row("report", str(report) if report.exists() else f"none yet: kleash report {reader.path}")
-    console.print(head, markup=False)
+    console.print(head)
 
 
 def _settings(reader: RunReader) -> Table:
@@ -117,13 +116,12 @@ def _settings(reader: RunReader) -> Table:
 
 
 def _numbers(reader: RunReader) -> Table:
-    """Return the last value of every metric with its error, and the step it is from."""
-    table = _table("metric", "value", "unit", "step", "key")
-    for key in sorted({key for step in reader.steps() for key in step.metrics}):
-        points = reader.series(key)
-        if points:
-            step, value, stderr = points[-1]
-            table.add_row(title(key), with_error(value, stderr), unit(key), str(step), key)
+    """Return the last value of every metric with its error, in training and on the held-out prompts."""
+    measured = {key.removeprefix(HELD_OUT) for step in reader.steps() for key in step.metrics}
+    table = _table("metric", "training", "held out", "unit", "key")
+    for key in [*METRICS, *sorted(measured - METRICS.keys())]:
+        if key in measured:
+            table.add_row(title(key), _last(reader, key), _last(reader, HELD_OUT + key), unit(key), key)
     return table
 
 
@@ -147,6 +145,10 @@ def _table(*titles: str) -> Table:
     for column in table.columns:
         column.overflow = "fold"
     return table
+
+
+def _steps_done(reader: RunReader) -> int:
+    return len(reader.series("time/total"))
 
 
 def _algorithm(reader: RunReader) -> str:

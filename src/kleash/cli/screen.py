@@ -1,6 +1,8 @@
-"""The console that commands print tables on."""
+"""The console that commands print on."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from rich.console import Console
 
@@ -8,6 +10,10 @@ PIPE_WIDTH = 200
 
 
 def screen() -> Console:
-    """Return a console for standard output; where that is no terminal, one wide enough to keep a row on a line."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+    """Return a console for standard output that prints text as it is: brackets and colons are no mark-up.
+
+    Where standard output is no terminal, it is wide enough to keep a row of a table on a line.
+    """
+    console = partial(Console, markup=False, emoji=False, highlight=False)
+    terminal = console()
+    return terminal if terminal.is_terminal else console(width=PIPE_WIDTH)

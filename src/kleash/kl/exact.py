@@ -165,7 +165,7 @@ class _LinearKL(torch.autograd.Function):
         reference = _Logits(reference_head, ctx.rows, ctx.temperature) if needs_reference else None
         scratch = (torch.empty_like(policy.wide), torch.empty_like(policy.wide))
         grad_hidden = torch.empty_like(policy_hidden)
-        grad_head = torch.zeros_like(policy_head) if ctx.needs_input_grad[1] else None
+        grad_head = torch.zeros_like(policy_head, dtype=policy.wide.dtype) if ctx.needs_input_grad[1] else None
         for start in range(0, policy_hidden.shape[0], ctx.rows):
             part = slice(start, min(start + ctx.rows, policy_hidden.shape[0]))
             chosen = [None if grad is None else grad[part, None] for grad in grads]
@@ -185,7 +185,9 @@ class _LinearKL(torch.autograd.Function):
             narrow = policy.product[: logits.shape[0]].copy_(of_logits)
             torch.mm(narrow, policy_head, out=grad_hidden[part])
             if grad_head is not None:
-                grad_head.addmm_(narrow.T, policy_hidden[part])
+                grad_head.add_(narrow.T @ policy_hidden[part])
+        if grad_head is not None:
+            grad_head = grad_head.to(policy_head.dtype)
         return grad_hidden, grad_head, None, None, None, None, None
 
 

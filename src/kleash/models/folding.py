@@ -1,8 +1,9 @@
 """A separate copy of the weights to sample from, with the adapter added in.
 
 The base is never written: merging an adapter into it and taking it out again in bfloat16 would move the reference.
-The copy shares every tensor that has no adapter (embeddings, norms), and is folded anew after each update. Folding rounds
-base + adapter to the compute dtype once, so that sampler and scorer differ by rounding: preflight and every step measure it.
+The copy shares every tensor that has no adapter (embeddings, norms), and is folded anew after each update. Folding
+rounds base + adapter to the compute dtype once, so that sampler and scorer differ by rounding: preflight and every
+step measure it.
 """
 
 from __future__ import annotations
