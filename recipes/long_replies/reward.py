@@ -10,7 +10,9 @@ LETTERS = 5
 
 def plain_words(prompts: list[Any], completions: list[Any], **columns: list[Any]) -> list[float | None]:
     """One share in [0, 1] a reply; None for a reply without words."""
-    return [_share(completion[0]["content"] if isinstance(completion, list) else completion) for completion in completions]
+    return [
+        _share(completion[0]["content"] if isinstance(completion, list) else completion) for completion in completions
+    ]
 
 
 def _share(text: str) -> float | None:

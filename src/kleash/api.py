@@ -53,16 +53,13 @@ def train(
         >>> run = train("demo", "demo", "kleash.demo.sentiment:positive",
         ...             settings={"algorithm.kl.target_nats_per_sequence": 6})  # doctest: +SKIP
     """
-    rewards = [reward] if isinstance(reward, str) or callable(reward) else list(reward)
-    names = [item for item in rewards if isinstance(item, str)]
-    if names and len(names) < len(rewards):
-        raise ConfigError("reward mixes names and functions. Pass either all names or all functions")
     if not isinstance(model, str) and tokenizer is None:
         raise ConfigError(f"model is a loaded {type(model).__name__} without a tokenizer. Pass tokenizer= as well")
+    rewards = [reward] if isinstance(reward, str) or callable(reward) else list(reward)
     given = Given(
-        prompts=None if isinstance(prompts, str | Path) else prompts,
-        held_out=None if held_out is None or isinstance(held_out, str | Path) else held_out,
-        functions=() if names else [item for item in rewards if callable(item)],
+        prompts=None if _is_name(prompts) else prompts,
+        held_out=None if _is_name(held_out) else held_out,
+        functions=_functions(rewards),
         gold=gold if callable(gold) else None,
         model=None if isinstance(model, str) else model,
         tokenizer=tokenizer,
@@ -73,7 +70,7 @@ def train(
     keys: dict[str, Any] = {
         "model.name": model if isinstance(model, str) else IN_MEMORY,
         "prompts.path": str(prompts) if given.prompts is None else IN_MEMORY,
-        "reward.functions": names or [f"{IN_MEMORY} {getattr(f, '__name__', 'function')}" for f in given.functions],
+        "reward.functions": [r if isinstance(r, str) else f"{IN_MEMORY} {_name(r)}" for r in rewards],
     }
     if isinstance(gold, str):
         keys["reward.gold"] = gold
@@ -81,3 +78,19 @@ def train(
         keys["prompts.held_out_path"] = str(held_out)
     loaded = load(None, [f"{key}={toml(value)}" for key, value in (keys | dict(settings or {})).items()])
     return RunReader(train_run(loaded.config, observer=watcher, warnings=loaded.warnings, given=given))
+
+
+def _is_name(source: Any) -> bool:
+    return source is None or isinstance(source, str | Path)
+
+
+def _functions(rewards: Sequence[RewardLike]) -> list[Callable[..., Any]]:
+    """The rewards, if they are functions; nothing, if they are names."""
+    functions = [reward for reward in rewards if callable(reward)]
+    if functions and len(functions) < len(rewards):
+        raise ConfigError("reward mixes names and functions. Pass either all names or all functions")
+    return functions
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))

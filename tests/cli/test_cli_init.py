@@ -43,9 +43,7 @@ def test_a_file_that_is_there_stays(tmp_path):
     path.write_text("mine")
     with pytest.raises(ConfigError) as caught:
         run(path)
-    assert str(caught.value) == (
-        f"{path} exists and is left as it is. Give another name, or --force to replace it."
-    )
+    assert str(caught.value) == (f"{path} exists and is left as it is. Give another name, or --force to replace it.")
     assert path.read_text() == "mine"
     run(path, force=True)
     assert path.read_text().startswith("# A run of Kleash.")
@@ -56,6 +54,5 @@ def test_a_path_that_cannot_be_written(tmp_path):
     with pytest.raises(RunDirError) as caught:
         run(path)
     assert str(caught.value) == (
-        f"{path} cannot be written: No such file or directory. Give a path in a folder that exists and is"
-        " yours."
+        f"{path} cannot be written: No such file or directory. Give a path in a folder that exists and is yours."
     )

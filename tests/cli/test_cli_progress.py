@@ -18,7 +18,7 @@ def a_step(number, **more):
         KL: 5.831,
         "control/target": 6.0,
         "control/beta": 0.0412,
-        "entropy/per_token": 2.315,
+        "entropy/per_token": 2.318,
         "length/mean": 23.9,
         "length/stop_rate": 0.0312,
         "text/distinct_2": 0.9312,
@@ -92,6 +92,14 @@ def test_output_that_is_no_terminal_is_plain(monkeypatch):
         assert isinstance(watcher, Plain)
 
 
+def test_of_several_processes_only_the_first_speaks(monkeypatch, capsys):
+    for rank in "01":
+        monkeypatch.setenv("RANK", rank)
+        with watching(KL) as watcher:
+            watcher.fact(f"from process {rank}")
+    assert capsys.readouterr().out == "from process 0\n"
+
+
 @pytest.fixture
 def terminal():
     console = Console(
@@ -113,9 +121,9 @@ def test_the_terminal_keeps_the_last_eight_steps_within_80_columns(terminal, tmp
             terminal.stepped(a_step(number))
         terminal.ended(tmp_path, "finished", "")
     lines = seen(terminal)
-    end = lines.index(f"finished   {tmp_path}"[:80])
+    end = lines.index(f"finished   {tmp_path}")
     header, *rows = lines[end - 9 : end]
-    assert header.split() == "step reward nats/sequence target beta entropy length stop dist-2 s/step".split()
+    assert " ".join(header.split()) == "step reward nats/sequence target beta entropy length stop dist-2 s/step"
     assert [row.split()[0] for row in rows] == [str(number) for number in range(4, 12)]
     assert rows[-1].split() == (
         "11 0.412±0.031 5.83±0.21 6 0.0412 2.32 23.9 3\u202f% 0.931 4.82".replace("\u202f", " ").split()

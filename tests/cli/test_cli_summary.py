@@ -118,9 +118,9 @@ def test_the_printed_summary(tmp_path):
     lines = console.file.getvalue().splitlines()
     assert lines[1].split("   ")[0] == "4 held-out prompts"
     # rewards 0.5, 0.75, 1, 1.25: mean 0.875, variance 0.3125 / 3, standard error 0.161
-    assert lines[2].split() == "reward 0 ± 0 0.88 ± 0.16 +0.88 ± 0.16".split()
-    assert lines[3].split() == "KL, nats per sequence 0 ± 0 6 ± 0 +6 ± 0".split()
-    assert lines[4].split() == "distinct-2 0.250 0.250 +0.000".split()
+    assert lines[2].split() == ["reward", "0", "±", "0", "0.88", "±", "0.16", "+0.88", "±", "0.16"]
+    assert lines[3].split() == ["KL,", "nats", "per", "sequence", "0", "±", "0", "6", "±", "0", "+6", "±", "0"]
+    assert lines[4].split() == ["distinct-2", "0.250", "0.250", "+0.000"]
     openers = [line for line in lines if line.startswith("opener")]
     assert openers == ["opener 0 ...", "opener 1 ...", "opener 2 ..."]
     assert "  after  reward 0.750, KL 6: abc" in lines
@@ -132,7 +132,7 @@ def test_the_demo_is_the_documented_run(tmp_path):
     assert config.reward.functions == ("kleash.demo.sentiment:positive",)
     assert (config.algorithm.type, config.algorithm.num_generations) == ("rloo", 4)
     assert config.algorithm.kl.target_nats_per_sequence == 6
-    assert (config.training.steps, config.training.prompts_per_step, config.training.learning_rate) == (55, 8, 1e-3)
+    assert (config.training.steps, config.training.prompts_per_step, config.training.learning_rate) == (60, 8, 5e-4)
     assert (config.rollout.max_completion_length, config.model.lora.r) == (24, 16)
     changed = settings(7, tmp_path / 'a "b"', 3).config
     assert (changed.training.steps, changed.training.seed) == (7, 3)

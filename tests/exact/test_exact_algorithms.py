@@ -24,9 +24,7 @@ def climbed(values, population=kleash_on.pairs, sampler=POLICY):
     """Minus the gradient of the expected loss: the direction that the algorithm takes."""
     batch = population(sampler)
     behavior = TOY.token_logprobs(sampler)[batch.rows]
-    return -kleash_on.gradient_at(
-        lambda x: batch.mean(values(TOY.token_logprobs(x)[batch.rows], behavior, batch))
-    )
+    return -kleash_on.gradient_at(lambda x: batch.mean(values(TOY.token_logprobs(x)[batch.rows], behavior, batch)))
 
 
 def rloo_values(policy, behavior, batch):

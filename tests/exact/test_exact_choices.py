@@ -145,9 +145,7 @@ def test_the_absolute_log_ratio_is_refused_for_what_it_does():
     assert np.linalg.norm(gradient) > 10 * np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize(
-    ("elsewhere", "here"), [("low_var_kl", "k3"), ("kl", "k1"), ("mse", "k2"), ("full", "exact")]
-)
+@pytest.mark.parametrize(("elsewhere", "here"), [("low_var_kl", "k3"), ("kl", "k1"), ("mse", "k2"), ("full", "exact")])
 def test_the_names_of_other_trainers_are_translated_not_accepted(elsewhere, here):
     with pytest.raises(ConfigError, match=f"estimator = '{elsewhere}' is called '{here}' here"):
         penalty(elsewhere, "token", "loss")

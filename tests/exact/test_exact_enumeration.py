@@ -82,9 +82,7 @@ def test_the_public_toy_is_the_same_language(name):
     logits = getattr(toy(), f"{name}_logits")
     table = getattr(truth, name.upper())
     np.testing.assert_allclose(logits.numpy(), table, atol=1e-14)
-    np.testing.assert_allclose(
-        toy().sequence_logprobs(logits).exp().numpy(), truth.distribution(table), atol=1e-14
-    )
+    np.testing.assert_allclose(toy().sequence_logprobs(logits).exp().numpy(), truth.distribution(table), atol=1e-14)
     assert logits.dtype == torch.float64
 
 
@@ -109,9 +107,7 @@ def test_the_public_toy_carries_gradients():
     model = toy()
     logits = model.policy_logits.clone().requires_grad_()
     (model.sequence_logprobs(logits).exp() @ model.rewards).backward()
-    np.testing.assert_allclose(
-        logits.grad.numpy(), truth.expectation_gradient(truth.POLICY, truth.REWARDS), atol=1e-14
-    )
+    np.testing.assert_allclose(logits.grad.numpy(), truth.expectation_gradient(truth.POLICY, truth.REWARDS), atol=1e-14)
 
 
 def test_the_example_of_the_public_toy_runs():

@@ -12,8 +12,7 @@ from kleash.kl import estimators, penalty
 
 SAMPLERS = {
     "behavior": TOY.behavior_logits,
-    "another": TOY.policy_logits
-    + 0.4 * torch.sin(0.9 * torch.arange(21.0, dtype=torch.float64).view(7, 3) + 1),
+    "another": TOY.policy_logits + 0.4 * torch.sin(0.9 * torch.arange(21.0, dtype=torch.float64).view(7, 3) + 1),
 }
 SEQUENCE_PENALTIES = [kleash_on.exact_sequence, kleash_on.k1_reward_to_go, kleash_on.k1_sequence]
 

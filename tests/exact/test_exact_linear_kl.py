@@ -134,18 +134,14 @@ def test_padding_tokens_change_nothing(case, extra):
 
     targets = torch.cat([case.targets, torch.zeros(extra, dtype=torch.long)])
     hidden, head = padded(case.hidden).requires_grad_(), case.head.clone().requires_grad_()
-    out = exact.linear_kl(
-        hidden, head, padded(case.reference_hidden), case.reference_head, targets, chunk_size=3
-    )
+    out = exact.linear_kl(hidden, head, padded(case.reference_hidden), case.reference_head, targets, chunk_size=3)
     count = len(case.targets)
     assert_same([x[:count] for x in out], exact.linear_kl(*case.arguments(), chunk_size=3))
 
     weighted = sum((x[:count] * w).sum() for x, w in zip(out, case.cotangents, strict=True))
     of_hidden, of_head = torch.autograd.grad(weighted, (hidden, head))
     assert (of_hidden[count:] == 0).all()
-    assert_same(
-        (of_hidden[:count], of_head), gradients(exact.linear_kl, case, all_outputs(case), chunk_size=3)
-    )
+    assert_same((of_hidden[:count], of_head), gradients(exact.linear_kl, case, all_outputs(case), chunk_size=3))
 
 
 @few
@@ -248,9 +244,7 @@ def test_no_tokens_give_no_numbers_and_zero_gradients():
 
 def test_two_vocabularies_are_refused():
     case = Case(seed=3, count=2, vocabulary=5)
-    with pytest.raises(
-        ValueError, match="policy and reference heads have 5 and 4 rows: a KL needs one vocabulary"
-    ):
+    with pytest.raises(ValueError, match="policy and reference heads have 5 and 4 rows: a KL needs one vocabulary"):
         exact.linear_kl(case.hidden, case.head, case.reference_hidden, case.reference_head[:4], case.targets)
 
 

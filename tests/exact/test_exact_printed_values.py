@@ -193,7 +193,5 @@ def test_equal_rewards_keep_their_reference_odds():
 
 @pytest.mark.parametrize("beta", [0.0, -1.0, math.inf, math.nan])
 def test_posterior_needs_a_positive_finite_beta(beta):
-    with pytest.raises(
-        ValueError, match=f"beta = {beta}: the posterior exists for a positive, finite beta only"
-    ):
+    with pytest.raises(ValueError, match=f"beta = {beta}: the posterior exists for a positive, finite beta only"):
         posterior.posterior(REFERENCE_LOGPROBS, TOY.rewards, beta)

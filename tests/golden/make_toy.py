@@ -46,9 +46,7 @@ class Row:
         return self.at(t, np.eye(3)[self.tokens[t]] - toy.softmax(toy.POLICY)[self.prefixes[t]])
 
     def kl_gradient(self, t):
-        return self.at(
-            t, toy.partial_reverse_gradient(toy.POLICY, toy.REFERENCE, np.ones(7))[self.prefixes[t]]
-        )
+        return self.at(t, toy.partial_reverse_gradient(toy.POLICY, toy.REFERENCE, np.ones(7))[self.prefixes[t]])
 
     def history(self, t):
         """Gradient of the log-probability of the first t tokens."""

@@ -60,8 +60,7 @@ def failure(*overrides, base=None):
         ),
         (
             ["model.reference_ema=0.1", "model.reference_reset_every=5"],
-            "model.reference_ema = 0.1 and model.reference_reset_every = 5 both move the reference. Give"
-            " one of them.",
+            "model.reference_ema = 0.1 and model.reference_reset_every = 5 both move the reference. Give one of them.",
         ),
         (
             ["prompts.limit=32"],
@@ -101,9 +100,8 @@ def test_contradictions(overrides, message):
 
 
 def test_penalties_that_are_refused_keep_their_reason():
-    assert (
-        "algorithm.kl: estimator = 'k1', scope = 'sequence', placement = 'loss' is refused: the expected"
-        in (failure("algorithm.kl.estimator=k1"))
+    assert "algorithm.kl: estimator = 'k1', scope = 'sequence', placement = 'loss' is refused: the expected" in (
+        failure("algorithm.kl.estimator=k1")
     )
     assert failure("algorithm.kl.estimator=low_var_kl") == (
         "algorithm.kl: estimator = 'low_var_kl' is called 'k3' here"
@@ -154,9 +152,7 @@ NO_EFFECT = [
     (
         ["prompts.held_out=8"],
         ["prompts.held_out_path=held.txt"],
-        'prompts.held_out = 8 has no effect: with prompts.held_out_path = "held.txt" nothing is set'
-        " aside. Remove"
-        " one.",
+        'prompts.held_out = 8 has no effect: with prompts.held_out_path = "held.txt" nothing is set aside. Remove one.',
     ),
     (
         ["training.eval_every=5"],

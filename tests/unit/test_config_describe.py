@@ -87,9 +87,7 @@ def test_toml_of_a_table_leaves_out_what_is_none():
 
 
 def test_the_page_is_up_to_date():
-    assert PAGE.read_text(encoding="utf-8") == markdown(), (
-        "run: python -m kleash.config.page > docs/configuration.md"
-    )
+    assert PAGE.read_text(encoding="utf-8") == markdown(), "run: python -m kleash.config.page > docs/configuration.md"
 
 
 def test_the_page_has_every_setting_and_its_example_loads(tmp_path):

@@ -182,8 +182,7 @@ def test_a_folder_and_a_binary_file(tmp_path):
     path = tmp_path / "weights.toml"
     path.write_bytes(b"ab\xff")
     assert failure(path) == (
-        f"{path} is not UTF-8 text (byte 2), which TOML must be. Save it as UTF-8, or give the TOML file of"
-        " the run."
+        f"{path} is not UTF-8 text (byte 2), which TOML must be. Save it as UTF-8, or give the TOML file of the run."
     )
 
 

@@ -26,8 +26,7 @@ def failure(*overrides):
         ),
         (
             "scale_rewards=group",
-            'scale_rewards = "group"{} It belongs elsewhere: algorithm.scale_rewards (with algorithm.type ='
-            " 'grpo').",
+            "scale_rewards = \"group\"{} It belongs elsewhere: algorithm.scale_rewards (with algorithm.type = 'grpo').",
         ),
         ("rollout.zzz=1", "rollout.zzz = 1{} Known here: max_completion_length, temperature, batch_size."),
         (
@@ -48,15 +47,12 @@ def test_unknown_keys(override, message):
         ("num_train_epochs=3", "That is its name in TRL; here it is training.steps."),
         (
             "rollout.top_p=0.9",
-            "It is known from TRL, verl and OpenRLHF and has no place here: truncated sampling has no"
-            " finite KL",
+            "It is known from TRL, verl and OpenRLHF and has no place here: truncated sampling has no finite KL",
         ),
     ],
 )
 def test_foreign_keys_are_translated(override, message):
-    assert f"{override.replace('=', ' = ')} on the command line is not a setting. {message}" in failure(
-        override
-    )
+    assert f"{override.replace('=', ' = ')} on the command line is not a setting. {message}" in failure(override)
 
 
 @pytest.mark.parametrize("value", ["nan", "-1", "inf", "-0.05"])
@@ -109,10 +105,7 @@ def test_values_of_another_kind(override, shown, must):
 
 
 def test_empty_values():
-    assert (
-        failure("model=")
-        == 'model.name = "" on the command line cannot work: it is empty. It must be a string.'
-    )
+    assert failure("model=") == 'model.name = "" on the command line cannot work: it is empty. It must be a string.'
     assert failure("reward.functions=[]") == (
         "reward.functions = [] on the command line cannot work: too few are given. It must be a list of"
         " strings, at least 1."

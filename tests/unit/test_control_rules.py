@@ -49,9 +49,7 @@ def test_ziegler_tells_a_cut_error_from_a_whole_one():
 @pytest.mark.parametrize(("horizon", "num_sequences"), [(100, 512), (10, 64), (64, 320)])
 def test_ziegler_refuses_a_batch_that_could_turn_beta_negative(horizon, num_sequences):
     controller = Ziegler(beta=0.1, target_nats_per_sequence=6, horizon=horizon)
-    with pytest.raises(
-        RunStopped, match=rf"{num_sequences} / {horizon} = .*beta must stay above 0.*Set horizon"
-    ):
+    with pytest.raises(RunStopped, match=rf"{num_sequences} / {horizon} = .*beta must stay above 0.*Set horizon"):
         controller.update(6, num_sequences)
     assert controller.beta == 0.1
 

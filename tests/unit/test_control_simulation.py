@@ -176,9 +176,7 @@ def test_target_tracks_three_times_as_closely_as_the_best_ziegler(name):
     horizons = np.geomspace(8, 8000, 13)
     best = min(
         pooled_error(
-            lambda beta, horizon=horizon: Ziegler(
-                beta=beta, horizon=horizon, target_nats_per_sequence=TARGET
-            ),
+            lambda beta, horizon=horizon: Ziegler(beta=beta, horizon=horizon, target_nats_per_sequence=TARGET),
             PLANTS[name],
             num_seeds=8,
         )

@@ -39,9 +39,7 @@ def test_the_target_ramps_in_sqrt_and_the_integral_rests_meanwhile():
 
 
 def test_a_kl_of_zero_is_read_as_its_floor_and_counted():
-    controller = Target(
-        beta=0.05, target_nats_per_sequence=6, **(GAINS | {"error_limit": 100.0}), kl_floor=0.01
-    )
+    controller = Target(beta=0.05, target_nats_per_sequence=6, **(GAINS | {"error_limit": 100.0}), kl_floor=0.01)
     controller.update(0.0, 32)
     assert controller.floored == 1
     assert "KL read as its floor 0.06" in controller.reason

@@ -69,9 +69,7 @@ def test_parquet_with_messages(tmp_path):
     path = tmp_path / "some.parquet"
     rows = [{"prompt": [{"role": "user", "content": "hello"}], "label": 1}]
     parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    assert load_prompts(path) == [
-        Prompt(({"role": "user", "content": "hello"},), None, {"label": 1}, f"{path}[0]")
-    ]
+    assert load_prompts(path) == [Prompt(({"role": "user", "content": "hello"},), None, {"label": 1}, f"{path}[0]")]
 
 
 def test_memory_takes_strings_dicts_and_data_sets():
@@ -128,9 +126,7 @@ def test_columns_that_hide_a_reward_argument_are_refused():
 )
 def test_empty_file(tmp_path, name, text):
     path = write(tmp_path, name, text)
-    assert failure(path) == (
-        f"'{path}' holds no prompts, so there is nothing to train on. Give it at least one."
-    )
+    assert failure(path) == (f"'{path}' holds no prompts, so there is nothing to train on. Give it at least one.")
 
 
 def test_empty_list():
@@ -142,9 +138,7 @@ def test_blank_prompts_name_the_line(tmp_path):
     path = write(tmp_path, "some.txt", "one\n \ntwo\n")
     assert failure(path) == f"{path}:2{blank}"
     assert failure([{"prompt": "  "}]) == f"prompts[0]{blank}"
-    assert failure([{"prompt": [{"role": "user", "content": " "}]}]).startswith(
-        "prompts[0]: the prompt is blank."
-    )
+    assert failure([{"prompt": [{"role": "user", "content": " "}]}]).startswith("prompts[0]: the prompt is blank.")
 
 
 def test_missing_file_offers_a_near_match(tmp_path):
@@ -198,12 +192,9 @@ def test_missing_extras_say_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "datasets", None)
     path = write(tmp_path, "some.parquet", "")
-    assert failure(path) == (
-        f"Reading {path} needs pyarrow, which is not installed: pip install 'kleash[data]'."
-    )
+    assert failure(path) == (f"Reading {path} needs pyarrow, which is not installed: pip install 'kleash[data]'.")
     assert failure("org/name") == (
-        "Reading the hub data set 'org/name' needs datasets, which is not installed: pip install"
-        " 'kleash[data]'."
+        "Reading the hub data set 'org/name' needs datasets, which is not installed: pip install 'kleash[data]'."
     )
 
 
@@ -245,8 +236,7 @@ def test_containers_that_iterate_over_names_are_refused():
     )
     pandas = pytest.importorskip("pandas")
     assert failure(pandas.DataFrame({"prompt": ["a"]})) == (
-        "The prompts are a DataFrame, which iterates over column names. Pass frame.to_dict('records')"
-        " instead."
+        "The prompts are a DataFrame, which iterates over column names. Pass frame.to_dict('records') instead."
     )
     assert failure([7]) == "prompts[0] is a int: a prompt is a string, or a dict with a 'prompt' column."
 
@@ -283,9 +273,7 @@ def test_values_that_are_no_prompt(value, message):
 
 
 def test_limit_must_leave_something():
-    assert failure(["a"], limit=0) == (
-        "limit = 0 leaves no prompts. Give 1 or more, or leave it out to read all."
-    )
+    assert failure(["a"], limit=0) == ("limit = 0 leaves no prompts. Give 1 or more, or leave it out to read all.")
 
 
 def test_a_prompt_is_text_or_messages():
@@ -301,9 +289,7 @@ def test_held_out_prompts_are_disjoint_by_text_and_complete():
     assert len({prompt.text for prompt in held_out}) == 4
     assert not {prompt.text for prompt in held_out} & {prompt.text for prompt in training}
     assert sorted(prompt.text for prompt in training + held_out) == sorted(texts)
-    assert [prompt.source for prompt in training] == [
-        prompt.source for prompt in prompts if prompt in training
-    ]
+    assert [prompt.source for prompt in training] == [prompt.source for prompt in prompts if prompt in training]
 
 
 def test_the_choice_depends_on_the_seed_and_not_on_the_order():

@@ -81,8 +81,7 @@ def test_two_system_messages_are_refused():
 def test_chat_needs_a_template():
     base = Bytes(has_chat_template=False)
     advice = (
-        " Use an instruct model, which comes with a template, or give prompts as plain strings without"
-        " system_prompt."
+        " Use an instruct model, which comes with a template, or give prompts as plain strings without system_prompt."
     )
     assert failure(ModelError, USER, base) == (
         f"org/model has no chat template, and prompts[0] ('hi') is a list of messages.{advice}"

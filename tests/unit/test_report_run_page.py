@@ -95,8 +95,7 @@ def test_a_whole_run_is_shown(tmp_path):
 
 def test_a_target_per_token_is_drawn_on_the_chart_per_token(tmp_path):
     steps = [
-        Step(step, {"kl/exact_per_sequence": 5.0, "kl/exact_per_token": 0.1, "control/target": 0.1})
-        for step in (1, 2)
+        Step(step, {"kl/exact_per_sequence": 5.0, "kl/exact_per_token": 0.1, "control/target": 0.1}) for step in (1, 2)
     ]
     report(tmp_path / "run", steps, config={"kl": {"target_nats_per_token": 0.1}})
     html = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
@@ -134,9 +133,7 @@ def test_nothing_that_people_or_models_wrote_becomes_markup(tmp_path):
     folder = tmp_path / "<b>run"
     hostile = Sample(1, "after", 0, 0, HOSTILE, HOSTILE, (HOSTILE,), (0.5,), 1.0, None, 0.5, True)
     step = Step(1, {HOSTILE: 1.0, "reward/proxy": 1.0}, {}, {"beta": HOSTILE, "worst_tokens": HOSTILE})
-    page = report(
-        folder, [step], [hostile], [Event(1, "info", HOSTILE, HOSTILE, {HOSTILE: 1.0})], {HOSTILE: HOSTILE}
-    )
+    page = report(folder, [step], [hostile], [Event(1, "info", HOSTILE, HOSTILE, {HOSTILE: 1.0})], {HOSTILE: HOSTILE})
     assert {tag for tag, _ in page.seen}.isdisjoint({"script", "img", "b run"})
     assert not any(name.startswith("on") for _, attrs in page.seen for name in attrs)
     assert HOSTILE in " ".join(page.text)
@@ -149,9 +146,7 @@ def test_the_page_opens_offline(tmp_path):
 
 
 def test_a_run_that_goes_on_shows_its_newest_replies(tmp_path):
-    page = report(
-        tmp_path / "run", [Step(1), Step(2)], [sample(1, "train", 0, " old"), sample(2, "train", 1, " new")]
-    )
+    page = report(tmp_path / "run", [Step(1), Step(2)], [sample(1, "train", 0, " old"), sample(2, "train", 1, " new")])
     assert " new" in page.text
     assert " old" not in page.text
 

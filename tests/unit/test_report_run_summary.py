@@ -33,9 +33,7 @@ def kl(value, error, target):
 
 def test_a_gain_is_told_with_its_errors(tmp_path):
     text = said(tmp_path, [reward(0, 0.2, 0.04), reward(9, 0.66, 0.03)])
-    assert text.startswith(
-        "Mean reward on training prompts rose from 0.200 ± 0.040 to 0.660 ± 0.030 by step 9."
-    )
+    assert text.startswith("Mean reward on training prompts rose from 0.200 ± 0.040 to 0.660 ± 0.030 by step 9.")
 
 
 def test_held_out_prompts_come_first(tmp_path):
@@ -44,9 +42,7 @@ def test_held_out_prompts_come_first(tmp_path):
         reward(1, 9.0),
         reward(2, 0.1, 0.01, "eval/reward/proxy"),
     ]
-    assert said(tmp_path, steps).startswith(
-        "Mean reward on held-out prompts fell from 0.500 ± 0.010 to 0.100"
-    )
+    assert said(tmp_path, steps).startswith("Mean reward on held-out prompts fell from 0.500 ± 0.010 to 0.100")
 
 
 def test_noise_is_not_called_a_gain(tmp_path):
@@ -55,9 +51,7 @@ def test_noise_is_not_called_a_gain(tmp_path):
 
 
 def test_one_step_is_not_compared(tmp_path):
-    assert "is 0.200 ± 0.010 at step 1, with nothing yet to compare it to." in said(
-        tmp_path, [reward(1, 0.2, 0.01)]
-    )
+    assert "is 0.200 ± 0.010 at step 1, with nothing yet to compare it to." in said(tmp_path, [reward(1, 0.2, 0.01)])
 
 
 def test_a_broken_reward_is_not_compared(tmp_path):
@@ -80,9 +74,7 @@ def test_drift_is_held_against_its_target(tmp_path, value, words):
 
 def test_a_broken_kl_is_not_compared(tmp_path):
     text = said(tmp_path, [kl(NAN, 0.1, 6.0)])
-    assert (
-        "The policy is nan ± 0.100 nats per sequence from its reference: the number broke at step 1" in text
-    )
+    assert "The policy is nan ± 0.100 nats per sequence from its reference: the number broke at step 1" in text
 
 
 def test_without_a_target_that_is_said(tmp_path):
@@ -93,9 +85,7 @@ def test_without_a_target_that_is_said(tmp_path):
 
 def test_a_target_per_token_is_held_against_the_kl_per_token(tmp_path):
     step = Step(1, {"kl/exact_per_token": 0.11, "kl/exact_per_sequence": 50.0, "control/target": 0.1})
-    assert "0.110 nats per token from its reference, 10 % above the target" in said(
-        tmp_path, [step], PER_TOKEN
-    )
+    assert "0.110 nats per token from its reference, 10 % above the target" in said(tmp_path, [step], PER_TOKEN)
 
 
 def test_the_scope_of_the_target_is_found_at_any_depth():

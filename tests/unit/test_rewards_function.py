@@ -115,9 +115,7 @@ def test_a_score_of_another_type(value, shown):
     )
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"), [(math.nan, "nan"), (-math.inf, "-inf"), (np.float32("inf"), "inf")]
-)
+@pytest.mark.parametrize(("value", "shown"), [(math.nan, "nan"), (-math.inf, "-inf"), (np.float32("inf"), "inf")])
 def test_a_score_that_is_not_finite(value, shown):
     assert str(failure(returning([value, 0.0]))) == (
         f"Reward 'fixed' returned {shown} for completion 0, from which nothing can be learned. Return a"
@@ -248,8 +246,7 @@ def test_weights_and_names_must_fit():
     with pytest.raises(ConfigError) as caught:
         score([resolve(lengths), resolve(lengths)], [1.0, 2.0], PROMPTS, COMPLETIONS, {})
     assert str(caught.value) == (
-        "2 rewards are called 'lengths', so their scores could not be told apart. Give each a name of its"
-        " own."
+        "2 rewards are called 'lengths', so their scores could not be told apart. Give each a name of its own."
     )
 
 
@@ -282,7 +279,5 @@ def test_torch_stays_out():
         " kleash.ops.text\nprint([name for name in ('torch', 'transformers', 'datasets', 'pyarrow') if name"
         " in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"

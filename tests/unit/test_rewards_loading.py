@@ -38,8 +38,7 @@ def test_a_file_by_relative_or_absolute_path(rewards_file):
 @pytest.mark.parametrize("reference", ["my_rewards", "my_rewards:", ":brevity"])
 def test_a_reference_of_another_form(reference):
     assert failure(reference) == (
-        f"reward = '{reference}' does not name a function. Write 'module:function' or"
-        " 'path/to/file.py:function'."
+        f"reward = '{reference}' does not name a function. Write 'module:function' or 'path/to/file.py:function'."
     )
 
 

@@ -25,9 +25,7 @@ def test_rescale_by_a_constant_reward_is_refused():
 
 @pytest.mark.parametrize(("mean", "sd"), [(0.0, -1.0), (0.0, math.nan), (math.inf, 1.0), (0.0, math.inf)])
 def test_rescale_by_nonsense_is_refused(mean, sd):
-    with pytest.raises(
-        DataError, match=f"Cannot rescale rewards by mean {mean:g} and standard deviation {sd:g}"
-    ):
+    with pytest.raises(DataError, match=f"Cannot rescale rewards by mean {mean:g} and standard deviation {sd:g}"):
         rescale(REWARDS, mean, sd)
 
 

@@ -11,15 +11,15 @@ from kleash.report.wording import number
 
 STYLES = {
     "k0": "",
-    "k1": "on #3a2f14",
-    "k2": "on #5c4514",
-    "k3": "on #855a12",
-    "k4": "on #a85a1a",
-    "k5": "white on #b5402c",
-    "k6": "bold white on #a3123a",
-    "broken": "bold white on #7a00b8",
+    "k1": "#ffffff on #3a3a3a",
+    "k2": "#ffffff on #5f5f00",
+    "k3": "#ffffff on #875f00",
+    "k4": "#000000 on #ffaf00",
+    "k5": "#000000 on #ff5f00",
+    "k6": "bold #ffffff on #d70000",
+    "broken": "bold #ffffff on #8700af",
 }
-"""By the report's shade; the dark end of the scale keeps light text legible, the bright end sets its own."""
+"""By the report's shade. Each sets its own text colour, for terminals with light and with dark grounds."""
 
 
 def coloured(tokens: Sequence[str], token_kl: Sequence[float]) -> Text:

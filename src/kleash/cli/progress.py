@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from rich.text import Text
 from kleash.cli.lines import LABEL, cells, closing, has_trained, held_out, labelled, split_label
 from kleash.cli.screen import screen
 from kleash.runs.records import Step
-from kleash.training.observer import CheckResult, Observer
+from kleash.training.observer import CheckResult, Observer, Silent
 
 SHOWN_STEPS = 8
 REFRESHES_PER_SECOND = 4
@@ -25,11 +26,14 @@ SPEED_WINDOW = 1800.0
 
 @contextmanager
 def watching(kl_key: str = "kl/exact_per_sequence") -> Iterator[Observer]:
-    """Observe on the terminal, or in plain lines where standard output is none.
+    """Observe on the terminal, or in plain lines where standard output is none; of several processes one speaks.
 
     Args:
         kl_key: the KL that the run's target is about; it is the one that is shown.
     """
+    if os.environ.get("RANK", "0") != "0":
+        yield Silent()
+        return
     console = screen()
     if not console.is_terminal or console.is_dumb_terminal:
         yield Plain(kl_key)
@@ -156,7 +160,7 @@ class Terminal:
         self.live.stop()
         self._console.print(self._table)
         for line in closing(run_dir, status, reason):
-            self.fact(line)
+            self._console.print(line, soft_wrap=True)
 
     def _hide_phase(self) -> None:
         self._phase_name = ""

@@ -242,7 +242,7 @@ class Training(Settings):
     """Passes over a step's samples."""
     gradient_accumulation_steps: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """Micro-batches an update is cut into; never changes the numbers. auto: as memory allows."""
-    learning_rate: float = Field(1e-3, gt=0)
+    learning_rate: float = Field(5e-4, gt=0)
     """Peak, AdamW. The default suits LoRA; full fine-tuning wants about 1e-5."""
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
     """What happens after the warm-up."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from kleash.config.schema import Model
@@ -15,7 +16,7 @@ from kleash.models.device import pick_attention, pick_device, pick_dtype
 from kleash.models.folding import FoldedCopy, share
 from kleash.models.policy import Policy
 from kleash.models.reference import ModelReference, Reference, moving_reference, starting_reference
-from kleash.models.scoring import check_head
+from kleash.models.scoring import check_head, head_weight
 from kleash.models.tokenizer import Tokenizer, wrap
 
 DEMO = "demo"
@@ -80,13 +81,11 @@ def load_policy(
         tokenizer = wrap(inner, model.config, model.generation_config, name)
     check_head(causal_lm, name)
     _switch_dropout_off(causal_lm)
-    if settings.lora is False and settings.adapter is None:
-        policy = Policy(name, causal_lm.requires_grad_(True), None, tokenizer, None)
-    else:
-        causal_lm.requires_grad_(False)
-        twin = share(causal_lm)
-        peft_model = _with_adapter(causal_lm, settings, seed)
-        policy = Policy(name, causal_lm, peft_model, tokenizer, FoldedCopy(twin, causal_lm))
+    twin = share(causal_lm)
+    whole = settings.lora is False and settings.adapter is None
+    causal_lm.requires_grad_(whole)
+    peft_model = None if whole else _with_adapter(causal_lm, settings, seed)
+    policy = Policy(name, causal_lm, peft_model, tokenizer, FoldedCopy(twin, causal_lm))
     if settings.gradient_checkpointing:
         causal_lm.gradient_checkpointing_enable({"use_reentrant": False})
         causal_lm.train()
@@ -108,6 +107,7 @@ def load_reference(settings: Model, policy: Policy, *, context: int) -> Referenc
         check_head(other, name)
         _switch_dropout_off(other)
         _same_tokenizer(policy.tokenizer, load_tokenizer(name))
+        _same_head(policy, other, name)
         original = ModelReference(other, name)
     if settings.reference_ema is None and settings.reference_reset_every is None:
         return original
@@ -116,12 +116,14 @@ def load_reference(settings: Model, policy: Policy, *, context: int) -> Referenc
 
 def _load_weights(name: str, revision: str | None, dtype: torch.dtype, device: torch.device, attention: str) -> Any:
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     try:
         model = AutoModelForCausalLM.from_pretrained(
             name, revision=revision, dtype=dtype, attn_implementation=attention
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ModelError(_cannot_load(name, error)) from error
     return model.to(device).eval()
 
@@ -157,6 +159,15 @@ def _same_tokenizer(policy: Tokenizer, reference: Tokenizer) -> None:
             f"reference {reference.name!r} has another tokenizer than {policy.name!r}: "
             f"{len(different)} tokens differ (such as {different[:3]}), sizes {len(theirs)} and {len(ours)}. "
             "A KL needs one vocabulary: use a reference of the same family"
+        )
+
+
+def _same_head(policy: Policy, other: Any, name: str) -> None:
+    ours, theirs = policy.head.shape[0], head_weight(other).shape[0]
+    if ours != theirs:
+        raise ModelError(
+            f"reference {name!r} has {theirs} rows in its output layer and {policy.name!r} has {ours}: the same "
+            "tokenizer, padded to another size. A KL needs one vocabulary: call resize_token_embeddings on one of them"
         )
 
 

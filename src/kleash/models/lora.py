@@ -1,8 +1,8 @@
 """Low-rank adapters through PEFT, with one linear layer that computes base and adapter together.
 
 PEFT owns names, files and switching; only the arithmetic is ours: the base product and the adapter's share one
-output buffer and one backward, in the compute dtype, while the adapter's weights stay float32. Half the time of PEFT's own layer
-on a CPU.
+output buffer and one backward, in the compute dtype, while the adapter's weights stay float32. Half the time of
+PEFT's own layer on a CPU.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora import Linear as PeftLoraLinear
+from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils.other import AuxiliaryTrainingWrapper
 from torch import Tensor, nn
 
 from kleash.errors import ModelError
@@ -77,7 +79,9 @@ def attach(model: nn.Module, *, r: int, alpha: float, target_modules: str | tupl
     )
     config._register_custom_module({nn.Linear: FusedLoraLinear})
     try:
-        return get_peft_model(model, config)
+        return _foldable(get_peft_model(model, config), f"target_modules = {target_modules!r}")
+    except ModelError:
+        raise
     except ValueError as error:
         raise ModelError(
             f"target_modules = {target_modules!r} matches no linear layer of this model: {error}. "
@@ -89,8 +93,8 @@ def load(model: nn.Module, folder: str, *, frozen_copy: bool) -> PeftModel:
     """Continue the adapter in `folder`; with `frozen_copy` a second, frozen copy of it stays as the reference.
 
     Raises:
-        ModelError: the folder holds no LoRA adapter, one with dropout-free arithmetic we do not have (DoRA), or one
-            made for another base.
+        ModelError: the folder holds no LoRA adapter, one with arithmetic we do not have (DoRA, trained biases,
+            embeddings or heads), or one made for another base.
     """
     if not (Path(folder) / "adapter_config.json").is_file():
         raise ModelError(
@@ -112,4 +116,21 @@ def load(model: nn.Module, folder: str, *, frozen_copy: bool) -> PeftModel:
             f"adapter = {folder!r} does not fit this model: {error}. Its base was "
             f"{config.base_model_name_or_path!r}; use that model"
         ) from error
+    return _foldable(peft_model, f"adapter = {folder!r}")
+
+
+def _foldable(peft_model: PeftModel, origin: str) -> PeftModel:
+    """Refuse trained parts that are neither a linear layer nor below the head: they would be left out in silence."""
+    causal_lm = peft_model.get_base_model()
+    if isinstance(causal_lm.get_output_embeddings(), BaseTunerLayer | AuxiliaryTrainingWrapper):
+        raise ModelError(
+            f"{origin} trains the output layer, which policy and reference share. Leave that layer out of the adapter"
+        )
+    for name, module in causal_lm.named_modules():
+        other = isinstance(module, BaseTunerLayer) and not isinstance(module, PeftLoraLinear)
+        if other or isinstance(module, AuxiliaryTrainingWrapper):
+            raise ModelError(
+                f"{origin} trains {name!r} ({type(module).__name__}); only low-rank adapters of linear layers can be "
+                "trained. Leave that layer out of the adapter"
+            )
     return peft_model

@@ -1,8 +1,8 @@
 """The built-in sampler: batched decoding with a key-value cache, for any Hugging Face causal language model.
 
-A prompt is read once and its cache repeated for its samples. Rows that have stopped leave the batch. A token is drawn by
-inverting the cumulative distribution at one uniform number, which depends on the seed, the sequence and the position
-alone, so that the batch size does not change what is drawn.
+A prompt is read once and its cache repeated for its samples. Rows that have stopped leave the batch. A token is drawn
+by inverting the cumulative distribution at one uniform number, which depends on the seed, the sequence and the
+position alone: the batch size changes what is drawn by no more than its rounding does.
 """
 
 from __future__ import annotations
@@ -151,13 +151,16 @@ class _Decoding:
     def _draw(
         self, hidden: Float[Tensor, "B H"], uniform: Float[Tensor, " B"]
     ) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"]]:
-        """The first token at which the cumulative probability passes the uniform number, and its log-probability."""
+        """The first token at which the cumulative probability passes the uniform number, and its log-probability.
+
+        Where the model gives NaN it is the last token, with NaN for its log-probability: scoring stops the run there.
+        """
         logits = (hidden @ self.head.T).float() * (self.scale / self.temperature)
         probs = logits.softmax(dim=-1)
         cumulative = probs.cumsum(dim=-1)
         total = cumulative[:, -1:]
         threshold = torch.minimum((uniform[:, None] * total).float(), total.nextafter(total.new_zeros(())))
-        token = torch.searchsorted(cumulative, threshold, right=True)
+        token = torch.searchsorted(cumulative, threshold, right=True).clamp(max=probs.shape[-1] - 1)
         return token[:, 0], probs.gather(1, token)[:, 0].log()
 
 

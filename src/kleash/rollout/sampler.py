@@ -39,6 +39,6 @@ class Sampler(Protocol):
     ) -> list[Completion]:
         """Draw `num_samples` completions of each prompt, in the order of prompts.
 
-        The same seed, prompts and weights give the same samples on a CPU, whatever the batch size.
+        The same seed, prompts, weights and batch size give the same samples on a CPU.
         """
         ...

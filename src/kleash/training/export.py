@@ -104,8 +104,8 @@ def _card(run_dir: Path, config: RunConfig, folder: Path, merged: Numbers | None
         f"{config.model.name} trained with {config.algorithm.type.upper()} by Kleash on "
         f"`{', '.join(config.reward.functions)}`. Weights: {meta.get('weights_source', config.model.name)}.",
         "",
-        f"Drift is KL(policy ‖ reference), exact over the vocabulary, at temperature {config.rollout.temperature:g}, on "
-        f"held-out prompts of the run. Reference: {meta.get('reference')}, SHA-256 "
+        f"Drift is KL(policy ‖ reference), exact over the vocabulary, at temperature {config.rollout.temperature:g}, "
+        f"on held-out prompts of the run. Reference: {meta.get('reference')}, SHA-256 "
         f"`{str(meta.get('reference_fingerprint'))[:16]}`.",
         "",
         "| measured | step | value |",

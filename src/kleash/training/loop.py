@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from kleash.control.target import Target
 from kleash.errors import RunStopped
 from kleash.runs.records import Checkpoint, Sample, Split, Step
 from kleash.runs.schema import CHECKPOINTS
+from kleash.runs.trackers import Mirror
 from kleash.runs.writer import RunWriter
 from kleash.training import state
 from kleash.training.evaluate import evaluate, samples_of
@@ -20,14 +20,6 @@ from kleash.training.seeds import prompts_of_step
 from kleash.training.session import Session
 from kleash.training.statistics import Numbers
 from kleash.training.step import StepResult, on_policy_step
-
-
-class Mirror(Protocol):
-    """Another place that steps are logged to."""
-
-    def log(self, step: Step) -> None:
-        """Log one step."""
-        ...
 
 
 class Loop:
@@ -44,7 +36,7 @@ class Loop:
         """Record into `writer` (None in all processes but the main one)."""
         self._session, self._writer, self._observer = session, writer, observer
         self._fingerprint, self._mirrors = fingerprint, mirrors
-        self._saved = -1
+        self._reached, self._saved = 0, -1
 
     def run(self, first_step: int) -> None:
         """Train from `first_step` to the end; leaves a checkpoint that resumes, whatever ends it.
@@ -55,19 +47,18 @@ class Loop:
         """
         training = self._session.config.training
         self._observer.began(first_step, training.steps)
-        step = first_step
+        self._reached = first_step
         try:
             with Interrupts(self._observer.fact) as interrupts:
-                while step < training.steps:
-                    self._one(step)
-                    step += 1
-                    if step % training.checkpoint_every == 0 or step == training.steps:
-                        self._checkpoint(step)
+                while self._reached < training.steps:
+                    self._one(self._reached)
+                    if self._reached % training.checkpoint_every == 0 or self._reached == training.steps:
+                        self._checkpoint(self._reached)
                     if interrupts.requested:
                         raise KeyboardInterrupt
-                self._last(step)
+                self._last(self._reached)
         except BaseException:
-            self._leave(step)
+            self._leave()
             raise
 
     def _one(self, step: int) -> None:
@@ -76,9 +67,10 @@ class Loop:
         samples: list[Sample] = []
         if step % self._session.config.training.eval_every == 0:
             numbers, samples = self._evaluate(step, "before" if step == 0 else "eval")
-        result = on_policy_step(self._session, step)
+        result = on_policy_step(self._session, step, self._observer.progress)
         self._loosen(numbers, result.numbers)
         self._record(step, _merged(result.numbers, numbers), [*samples, *self._kept(result, step)])
+        self._reached, self._session.updater.midway = step + 1, False
         limit = self._session.config.algorithm.kl.stop_above
         kl = result.numbers.metrics["kl/exact_per_sequence"]
         if limit is not None and kl is not None and kl > limit:
@@ -134,8 +126,12 @@ class Loop:
         if self._writer is not None:
             self._writer.write_step(row, samples)
         for mirror in self._mirrors:
-            mirror.log(row)
+            self._mention(mirror.log(row))
         self._observer.stepped(row)
+
+    def _mention(self, problem: str | None) -> None:
+        if problem is not None:
+            self._observer.fact(f"note       {problem}")
 
     def _checkpoint(self, step: int) -> None:
         """Save, and forget all but the newest."""
@@ -149,12 +145,12 @@ class Loop:
         for old in _checkpoints(folder.parent)[: -self._session.config.training.keep_checkpoints]:
             shutil.rmtree(old, ignore_errors=True)
 
-    def _leave(self, step: int) -> None:
+    def _leave(self) -> None:
         """Save what was reached, unless the weights are between two states."""
         if self._session.updater.midway:
             self._observer.fact("stopped within an update: the last checkpoint is the one to resume from")
-        elif step != self._saved:
-            self._checkpoint(step)
+        elif self._reached != self._saved:
+            self._checkpoint(self._reached)
 
 
 def _merged(training: Numbers, held_out: Numbers) -> Numbers:

@@ -15,8 +15,8 @@ GPU_SHARE = 0.5
 def activation_bytes_per_token(policy: Policy, context: int) -> int:
     """Rough size of what one token leaves behind for backward; an over-estimate for most models.
 
-    Per layer about 16 vectors of the hidden size, 6 of the feed-forward size and, for plain attention, 3 rows of scores a
-    head; with gradient checkpointing one vector a layer, and one whole layer at a time.
+    Per layer about 16 vectors of the hidden size, 6 of the feed-forward size and, for plain attention, 3 rows of scores
+    a head; with gradient checkpointing one vector a layer, and one whole layer at a time.
     """
     config = policy.causal_lm.config
     hidden, layers = config.hidden_size, config.num_hidden_layers

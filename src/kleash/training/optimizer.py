@@ -15,6 +15,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from kleash.config.schema import Training
+from kleash.errors import RunStopped
 
 
 def lr_factor(settings: Training, step: int) -> float:
@@ -49,7 +50,11 @@ class Optimizer:
             parameter.grad = None
 
     def step(self, step: int) -> Tensor:
-        """Update the weights with the rate of this step; returns the gradient's norm before clipping."""
+        """Update the weights with the rate of this step; returns the gradient's norm before clipping.
+
+        Raises:
+            RunStopped: the gradient is not finite; the weights are untouched.
+        """
         for group in self._adamw.param_groups:
             group["lr"] = self.learning_rate(step)
         if self._accelerator.num_processes > 1:
@@ -58,9 +63,18 @@ class Optimizer:
                     master.grad = torch.zeros_like(master)
                 master.grad = self._accelerator.reduce(master.grad, reduction="sum")
         norm = torch.nn.utils.clip_grad_norm_(self._masters, self._settings.max_grad_norm)
+        if not torch.isfinite(norm):
+            raise RunStopped(
+                f"step {step}: the gradient's norm is {float(norm)}, though the KL is finite. The weights "
+                "are left as they were before this update; lower the learning rate, or set algorithm.kl.max_weight"
+            )
         self._adamw.step()
         self._publish()
         return norm
+
+    def gradients(self) -> list[Tensor]:
+        """What backward passes have added up since `zero`, float32, of the weights that were reached."""
+        return [master.grad for master in self._masters if master.grad is not None]
 
     def learning_rate(self, step: int) -> float:
         """The rate of a step."""

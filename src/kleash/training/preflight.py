@@ -25,7 +25,7 @@ from kleash.training.session import Session, make_controller, starting_beta
 from kleash.training.statistics import per_sequence
 
 PERTURBATION = 0.02
-"""Standard deviation of the noise added to the trained weights: a new adapter computes nothing, and hides every fault."""
+"""Standard deviation of the noise added to the trained weights: an untrained adapter would hide every fault."""
 MISMATCH_LIMIT = {torch.float32: 0.01, torch.bfloat16: 0.8}
 """Largest 99 % quantile of |sampler - scorer| in nats per token. bfloat16 alone makes 0.2 to 0.4 on a 135M model."""
 PADDING_LIMIT = {torch.float32: 2e-4, torch.bfloat16: 0.5}
@@ -203,7 +203,7 @@ def _penalty_gradient(session: Session, few: Experience) -> float:
     penalty = session.objective.penalty(rows)
     if penalty.requires_grad:
         penalty.mean().backward()  # type: ignore[no-untyped-call]
-    norms = [p.grad.float().norm() for _, p in session.policy.trained() if p.grad is not None]
+    norms = [gradient.norm() for gradient in session.optimizer.gradients()]
     session.optimizer.zero()
     return float(torch.stack(norms).norm()) if norms else 0.0
 
@@ -266,7 +266,7 @@ def _cost(session: Session, observer: Observer, seconds_per_step: float) -> None
     weights = sum(p.nbytes for p in session.policy.causal_lm.parameters())
     memory = weights + session.reference.extra_bytes + 16 * parameters
     if session.policy.sampling is not None:
-        memory += weights
+        memory += session.policy.sampling.extra_bytes
     disk = training.keep_checkpoints * 16 * parameters
     minutes = seconds_per_step * training.steps / 60
     observer.fact(

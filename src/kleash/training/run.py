@@ -18,11 +18,11 @@ from accelerate import Accelerator
 from kleash.config.loader import load, to_dict
 from kleash.config.schema import RunConfig
 from kleash.errors import KleashError, RunDirError, RunStopped
-from kleash.integrations.mirrors import open_mirrors
 from kleash.models import demo_model
 from kleash.report.run_page import write_report
 from kleash.runs.reader import RunReader
 from kleash.runs.records import Status
+from kleash.runs.trackers import open_mirrors
 from kleash.runs.writer import RunWriter
 from kleash.training import state
 from kleash.training.loop import Loop
@@ -73,12 +73,12 @@ def resume(run_dir: Path, *, observer: Observer, given: Given = NOTHING_GIVEN) -
         RunDirError: no run or no checkpoint there, or the reference has changed.
     """
     with RunReader(run_dir) as reader:
-        stored, checkpoint = reader.config, reader.latest_checkpoint()
+        stored, status, checkpoint = reader.config, reader.status, reader.latest_checkpoint()
     if checkpoint is None:
         raise RunDirError(f"{run_dir} has no checkpoint to resume from. Start the run again under another name")
     config = load(None, base=stored).config
     saved = state.read(checkpoint.path)
-    if saved["step"] >= config.training.steps:
+    if status == "finished":
         raise RunDirError(
             f"{run_dir} is finished: all {config.training.steps} steps are done. "
             "Start a new run, or continue from its adapter with model.adapter"
@@ -130,8 +130,8 @@ def _loop(session: Session, writer: RunWriter | None, observer: Observer, finger
             raise
         finally:
             writer.set_status(status, reason)
-            for mirror in mirrors:
-                mirror.close()
+            for problem in filter(None, [mirror.close() for mirror in mirrors]):
+                observer.fact(f"note       {problem}")
             write_report(writer.path)
             observer.ended(writer.path, status, reason)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
+from functools import lru_cache
 
 
 def seed_for(seed: int, *purpose: str | int) -> int:
@@ -24,7 +25,13 @@ def prompts_of_step(num_prompts: int, per_step: int, step: int, seed: int) -> Se
     chosen = []
     for place in range(first, first + per_step):
         epoch, position = divmod(place, num_prompts)
-        order = list(range(num_prompts))
-        random.Random(seed_for(seed, "prompts", epoch)).shuffle(order)
-        chosen.append(order[position])
+        chosen.append(_order(num_prompts, epoch, seed)[position])
     return chosen
+
+
+@lru_cache(maxsize=2)
+def _order(num_prompts: int, epoch: int, seed: int) -> Sequence[int]:
+    """All prompts in the order of one epoch."""
+    order = list(range(num_prompts))
+    random.Random(seed_for(seed, "prompts", epoch)).shuffle(order)
+    return order

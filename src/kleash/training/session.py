@@ -178,8 +178,8 @@ def build(
 def starting_beta(kl: Kl, reward_sd: float | None) -> float:
     """Beta as given; else, with a target, from the law of small KL: sd(reward) / sqrt(2 target), nats per sequence.
 
-    The posterior at beta has KL of about Var(r) / (2 beta^2), so this is the price at which the optimum itself lies near
-    the target. Source: Korbak et al. 2022, expanded for small KL.
+    The posterior at beta has KL of about Var(r) / (2 beta^2), so this is the price at which the optimum itself lies
+    near the target. Source: Korbak et al. 2022, expanded for small KL.
     """
     if kl.beta is not None:
         return kl.beta

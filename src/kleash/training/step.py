@@ -7,6 +7,7 @@ control -> numbers.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +21,12 @@ from kleash.training.session import Session
 from kleash.training.statistics import Numbers, per_sequence, summarize
 from kleash.training.update import Updated
 
+PhaseProgress = Callable[[str, int, int], None]
+
+
+def quiet(phase: str, done: int, total: int) -> None:
+    """Say nothing."""
+
 
 @dataclass(frozen=True)
 class StepResult:
@@ -30,10 +37,11 @@ class StepResult:
     numbers: Numbers
 
 
-def on_policy_step(session: Session, step: int) -> StepResult:
+def on_policy_step(session: Session, step: int, progress: PhaseProgress = quiet) -> StepResult:
     """Sample from the policy, score, update it once or more, and steer beta.
 
-    `step` counts from 0. What is measured belongs to the policy that sampled, before its update.
+    `step` counts from 0. What is measured belongs to the policy that sampled, before its update. `progress` hears of
+    the phase, and how much of it is done.
 
     Raises:
         RunStopped: a number is not finite; the weights are as they were before the step.
@@ -47,12 +55,14 @@ def on_policy_step(session: Session, step: int) -> StepResult:
         max_length=rollout.max_completion_length,
         temperature=rollout.temperature,
         seed=session.seed("rollout", step),
+        progress=lambda done, total: progress("sampling", done, total),
     )
     clock.append(time.perf_counter())
     experience = gather(prompts, completions, session.policy.tokenizer, session.rewarder)
     advantages = _advantages(session, experience)
     clock.append(time.perf_counter())
     beta = session.controller.beta
+    progress("updating", 0, 1)
     updated = session.updater(experience, advantages, beta=beta, step=step)
     clock.append(time.perf_counter())
 
@@ -127,7 +137,7 @@ def _account(session: Session, updated: Updated, numbers: Numbers, step: int, cl
         "time/score": updated.seconds_scoring,
         "time/update": updated.seconds_updating,
         "time/total": now - clock[0],
-        "throughput/tokens_per_second": tokens * session.accelerator.num_processes / (now - clock[0]),
+        "throughput/tokens_per_second": tokens / (now - clock[0]),
     }
     if session.config.algorithm.kl.max_weight is not None:
         numbers.metrics["ratio/truncated_share"] = float(totals.truncated / totals.tokens.clamp(min=1))

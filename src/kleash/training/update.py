@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import torch
 from accelerate import Accelerator
@@ -69,6 +69,15 @@ class Totals:
         """Nothing yet."""
         return cls(*(torch.zeros((), device=device) for _ in range(8)))
 
+    def over(self, accelerator: Accelerator) -> Totals:
+        """Sums over all processes, and the largest ratio of any; the gradient's norm is that of all already."""
+        if accelerator.num_processes == 1:
+            return self
+        each = accelerator.gather(torch.stack([getattr(self, field.name) for field in fields(self)])[None])
+        total = Totals(*each.sum(dim=0))
+        largest = [field.name for field in fields(self)].index("largest_ratio")
+        return replace(total, largest_ratio=each[:, largest].max(), grad_norm=self.grad_norm)
+
     def add(self, policy: PolicyLoss, penalty: Tensor, truncated: Tensor, rows: Rows, scale: float) -> None:
         """Count one micro-batch; `scale` divides sums of sequences."""
         tokens = rows.response_mask.sum()
@@ -93,7 +102,7 @@ class Updated:
 
 
 class Updater:
-    """Applies one objective to one policy. `midway` is True while the weights are between two steps."""
+    """Applies one objective to one policy. `midway` is True from a step's first update until the step is recorded."""
 
     def __init__(
         self,
@@ -127,16 +136,14 @@ class Updater:
         totals = Totals.zero(self._policy.device)
         updates = 0
         for minibatch in self._minibatches(groups, step):
-            self.midway = updates > 0
             parts = self._accumulate(experience, minibatch, advantages, states, behavior, beta, totals)
             if record is None:
                 record = to_record(experience, parts, step)
             self.midway = True
             totals.grad_norm += self._optimizer.step(step)
             updates += 1
-        self.midway = False
         assert record is not None
-        return Updated(record, totals, updates, scored - began, time.perf_counter() - scored)
+        return Updated(record, totals.over(self._accelerator), updates, scored - began, time.perf_counter() - scored)
 
     def _accumulate(
         self,

@@ -5,8 +5,8 @@ from types import ModuleType
 import pytest
 
 from kleash.errors import ConfigError
-from kleash.integrations.mirrors import Mirror, numbers_of, open_mirrors
 from kleash.runs.records import Step
+from kleash.runs.trackers import Mirror, numbers_of, open_mirrors
 
 STEP = Step(
     7,
@@ -158,8 +158,8 @@ def test_a_mirror_that_fails_later_says_so_once_and_goes_on():
     said = [mirror.log(Step(number, {})) for number in range(5)]
     assert said == [
         None,
-        "The mirror 'wandb' failed (ConnectionError: offline) and may lack steps from here on. The run goes on, and its "
-        "run directory has every number.",
+        "The mirror 'wandb' failed (ConnectionError: offline) and may lack steps from here on. The run goes on, and "
+        "its run directory has every number.",
         None,
         None,
         None,

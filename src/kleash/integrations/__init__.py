@@ -1,1 +1,0 @@
-"""Kleash inside other tools: mirrors to their trackers."""
