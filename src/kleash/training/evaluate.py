@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -61,11 +62,15 @@ def samples_of(
     prompt_indices: Sequence[int],
     limit: int | None = None,
 ) -> list[Sample]:
-    """Completions with their KL token by token; with a limit, the first sample of the first prompts, then the next."""
+    """Completions with their KL token by token; with a limit, the first sample of the first prompts, then the next.
+
+    A prompt may come twice in a step, at the turn of an epoch: its samples are then numbered on.
+    """
     size = experience.group_size
     ends = np.cumsum(experience.lengths)
     kl = per_sequence(record.reverse_kl, experience.lengths)
     by_round = [(g, i) for i in range(size) for g in range(len(experience.prompts))]
+    drawn: Counter[int] = Counter()
     samples = []
     for group, i in by_round[:limit]:
         row = group * size + i
@@ -77,7 +82,7 @@ def samples_of(
                 step=step,
                 split=split,
                 prompt_index=prompt_indices[group],
-                sample_index=i,
+                sample_index=drawn[prompt_indices[group]],
                 prompt=experience.prompts[group].text,
                 completion=experience.texts[row],
                 tokens=tuple(tokenizer.token_texts(completion.token_ids)),
@@ -88,6 +93,7 @@ def samples_of(
                 stopped=completion.stopped,
             )
         )
+        drawn[prompt_indices[group]] += 1
     return samples
 
 

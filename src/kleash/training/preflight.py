@@ -40,9 +40,7 @@ def preflight(session: Session, observer: Observer, fingerprint: str) -> None:
     """
     _reference_facts(session, observer, fingerprint)
     probe, seconds = _probe(session, observer)
-    began = time.perf_counter()
     record = _measured(session, probe)
-    scoring = time.perf_counter() - began
     few = _first_groups(probe, CHECKED_GROUPS)
     checks: list[Callable[[], CheckResult]] = [
         lambda: _kl_at_start(session, record),
@@ -60,7 +58,7 @@ def preflight(session: Session, observer: Observer, fingerprint: str) -> None:
             failed.append(result)
     _start_controller(session, observer, probe)
     _odd_answers(session, observer, probe)
-    _cost(session, observer, seconds + 4.5 * scoring)
+    _cost(session, observer, seconds + _update_seconds(session, few, len(probe.prompts)))
     if failed:
         text = "; ".join(f"{result.name}: {result.detail}" for result in failed)
         names = ", ".join(f'"{result.name}"' for result in failed)
@@ -258,6 +256,13 @@ def _odd_answers(session: Session, observer: Observer, probe: Experience) -> Non
     scored = probe.rewards.raw[probe.rewards.scored]
     mean = f"{scored.mean():.3g}" if len(scored) else "no score"
     observer.fact(f"reward     pays {', '.join(paid)} for odd answers; {mean} for the policy's own")
+
+
+def _update_seconds(session: Session, few: Experience, groups: int) -> float:
+    """Time of scoring and updating a step's groups: about twice that of scoring them."""
+    began = time.perf_counter()
+    _measured(session, few)
+    return 2 * (time.perf_counter() - began) * groups / len(few.prompts)
 
 
 def _cost(session: Session, observer: Observer, seconds_per_step: float) -> None:
