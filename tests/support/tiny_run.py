@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from accelerate import Accelerator
+from tiny_model import byte_tokenizer
+from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from kleash.config.loader import load
 from kleash.config.schema import RunConfig
@@ -76,7 +78,7 @@ def experience(prompts: list[list[int]], completions: list[list[int]], rewards: 
     """Given tokens with given rewards; `logprobs` of the sampler are 0."""
     raw = np.array(rewards, dtype=np.float64)
     return Experience(
-        prompts=[RenderedPrompt(Prompt(text="", messages=None, columns={}, label="p"), None, "", tuple(p)) for p in prompts],
+        prompts=[RenderedPrompt(Prompt(None, "", {}, "here"), None, "", tuple(prompt)) for prompt in prompts],
         completions=[Completion(tuple(c), (0.0,) * len(c), False) for c in completions],
         texts=["" for _ in completions],
         rewards=Rewards(raw, raw.copy(), None, ~np.isnan(raw), 0),
@@ -97,3 +99,32 @@ class Remembering(Silent):
     def checked(self, result: CheckResult) -> None:
         """Keep it."""
         self.checks.append(result)
+
+
+SIZES = {
+    "vocab_size": 261,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.2,
+    "bos_token_id": 256,
+    "eos_token_id": 257,
+    "pad_token_id": 258,
+}
+
+
+def save_family(folder: Path, config: PretrainedConfig) -> Path:
+    """A random model of another family, its vectors (biases, norms) random too, with the byte tokenizer."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.dim() == 1:
+                    parameter.add_(0.1 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder

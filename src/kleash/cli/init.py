@@ -54,6 +54,7 @@ def run(path: Path, *, force: bool = False) -> None:
         raise RunDirError(
             f"{path} cannot be written: {error.strerror}. Give a path in a folder that exists and is yours."
         ) from None
+    print(f"{path} is written. Edit it, then: kleash check {path}")
 
 
 def template(name: str) -> str:

@@ -80,11 +80,11 @@ def load_policy(
         causal_lm = model.to(device=device, dtype=dtype).eval()
         tokenizer = wrap(inner, model.config, model.generation_config, name)
     check_head(causal_lm, name)
-    _switch_dropout_off(causal_lm)
     twin = share(causal_lm)
     whole = settings.lora is False and settings.adapter is None
     causal_lm.requires_grad_(whole)
     peft_model = None if whole else _with_adapter(causal_lm, settings, seed)
+    _switch_dropout_off(causal_lm)
     policy = Policy(name, causal_lm, peft_model, tokenizer, FoldedCopy(twin, causal_lm))
     if settings.gradient_checkpointing:
         causal_lm.gradient_checkpointing_enable({"use_reentrant": False})

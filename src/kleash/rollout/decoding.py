@@ -20,8 +20,10 @@ from kleash.rollout.sampler import Completion, Progress
 
 COMPACT_BELOW = 0.75
 """Stopped rows are taken out of the cache when fewer than this share of its rows still go on."""
-CACHE_TOKENS = 65_536
-"""`batch_size = "auto"` decodes as many sequences at once as keep prompt + completion within this many tokens."""
+CPU_CACHE_BYTES = 2_000_000_000
+GPU_CACHE_SHARE = 0.3
+"""`batch_size = "auto"` decodes as many sequences at once as keep their keys and values within this memory; on a GPU,
+within this share of what is free."""
 GPU_STOP_CHECK = 16
 """Tokens between looks at what has stopped, on a GPU: each look waits for the device."""
 
@@ -30,7 +32,7 @@ class DecodingSampler:
     """Samples from `model`, whose weights the caller keeps up to date."""
 
     def __init__(self, model: Any, tokenizer: Tokenizer, *, batch_size: int | None = None) -> None:
-        """Decode `batch_size` sequences at once; None: as many as fit `CACHE_TOKENS`."""
+        """Decode `batch_size` sequences at once; None: as many as the memory for keys and values allows."""
         self._model, self._tokenizer, self._batch_size = model, tokenizer, batch_size
 
     @torch.no_grad()
@@ -64,13 +66,27 @@ class DecodingSampler:
     ) -> list[list[int]]:
         """Prompts of like length, together within the batch size; at least one prompt each."""
         chunks: list[list[int]] = []
+        tokens = cache_tokens(self._model)
         for i in order:
-            limit = self._batch_size or CACHE_TOKENS // (len(prompts[i]) + max_length)
+            limit = self._batch_size or tokens // (len(prompts[i]) + max_length)
             if chunks and (len(chunks[-1]) + 1) * num_samples <= limit:
                 chunks[-1].append(i)
             else:
                 chunks.append([i])
         return chunks
+
+
+def cache_tokens(model: Any) -> int:
+    """Tokens whose keys and values fit the memory set aside for them."""
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    weight = next(model.parameters())
+    per_token = 2 * config.num_hidden_layers * heads * size * weight.itemsize
+    if weight.device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(weight.device)
+        return int(GPU_CACHE_SHARE * free / per_token)
+    return CPU_CACHE_BYTES // int(per_token)
 
 
 class _Decoding:

@@ -18,10 +18,10 @@ def activation_bytes_per_token(policy: Policy, context: int) -> int:
     Per layer about 16 vectors of the hidden size, 6 of the feed-forward size and, for plain attention, 3 rows of scores
     a head; with gradient checkpointing one vector a layer, and one whole layer at a time.
     """
-    config = policy.causal_lm.config
+    config = policy.causal_lm.config.get_text_config()
     hidden, layers = config.hidden_size, config.num_hidden_layers
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
-    scores = 3 * config.num_attention_heads * context if config._attn_implementation == "eager" else 0
+    scores = 3 * config.num_attention_heads * context if policy.causal_lm.config._attn_implementation == "eager" else 0
     layer: int = (16 * hidden + 6 * inner + scores) * policy.dtype.itemsize
     if policy.causal_lm.training:
         return int(layers * hidden * policy.dtype.itemsize + layer)

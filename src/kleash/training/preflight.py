@@ -242,7 +242,7 @@ def _odd_answers(session: Session, observer: Observer, probe: Experience) -> Non
     kinds = {
         "empty": ["" for _ in prompts],
         "constant": ["the the the the" for _ in prompts],
-        "echoed": [prompt.prompt.label for prompt in prompts],
+        "echoed": [_question(prompt) for prompt in prompts],
     }
     stop = Completion((session.policy.tokenizer.stop_ids[0],), (0.0,), True)
     paid = []
@@ -263,6 +263,12 @@ def _update_seconds(session: Session, few: Experience, groups: int) -> float:
     began = time.perf_counter()
     _measured(session, few)
     return 2 * (time.perf_counter() - began) * groups / len(few.prompts)
+
+
+def _question(prompt: RenderedPrompt) -> str:
+    """The text that was asked, without template."""
+    asked = prompt.prompt
+    return asked.text if asked.text is not None else str((asked.messages or ({},))[-1].get("content", ""))
 
 
 def _cost(session: Session, observer: Observer, seconds_per_step: float) -> None:

@@ -22,7 +22,7 @@ from kleash.models import demo_model
 from kleash.report.run_page import write_report
 from kleash.runs.reader import RunReader
 from kleash.runs.records import Status
-from kleash.runs.trackers import open_mirrors
+from kleash.runs.trackers import Mirror, open_mirrors
 from kleash.runs.writer import RunWriter
 from kleash.training import state
 from kleash.training.loop import Loop
@@ -114,9 +114,10 @@ def _loop(session: Session, writer: RunWriter | None, observer: Observer, finger
         return
     status: Status = "failed"
     reason = ""
+    mirrors: list[Mirror] = []
     with writer:
-        mirrors = open_mirrors(session.config.mirrors, to_dict(session.config), writer.path)
         try:
+            mirrors = open_mirrors(session.config.mirrors, to_dict(session.config), writer.path)
             Loop(session, writer, observer, fingerprint, mirrors).run(first_step)
             status = "finished"
         except KeyboardInterrupt:

@@ -1,0 +1,121 @@
+"""Checkpoints: whole or not at all, readable by other tools, and back in a session as they were."""
+
+import pytest
+import torch
+from peft import PeftModel
+from tiny_run import perturb, session, settings
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from kleash.errors import RunDirError
+from kleash.training import state
+from kleash.training.experience import Spread
+from kleash.training.step import on_policy_step
+
+TOKENS = torch.tensor([[256, 104, 101, 108, 108, 111]])
+
+
+@pytest.fixture
+def make(tiny_model_dir, tmp_path):
+    def made(*overrides):
+        return session(settings(tiny_model_dir, tmp_path, *overrides))
+
+    return made
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["algorithm.kl.target_nats_per_sequence=2"],
+        ["model.lora=false", "model.dtype=bfloat16", "training.learning_rate=1e-4"],
+        ["model.reference_ema=0.5", "training.num_epochs=2"],
+    ],
+    ids=["lora with a target", "whole in bfloat16", "moving reference"],
+)
+def test_a_restored_session_goes_on_as_the_saved_one_does(make, tmp_path, overrides):
+    running = make(*overrides)
+    running.rewarder.spread = Spread(0.1, 0.2, 16)
+    for step in range(2):
+        on_policy_step(running, step)
+    fingerprint = running.reference.fingerprint()
+    state.save(running, tmp_path / "step_2", 2, fingerprint)
+    expected = [on_policy_step(running, step).numbers for step in (2, 3)]
+
+    resumed = make(*overrides)
+    first = state.restore(resumed, state.read(tmp_path / "step_2"), resumed.reference.fingerprint())
+    assert first == 2
+    assert resumed.rewarder.spread == Spread(0.1, 0.2, 16)
+    for step, numbers in zip((2, 3), expected, strict=True):
+        again = on_policy_step(resumed, step).numbers
+        timed = ("time/", "throughput/")
+        assert {k: v for k, v in again.metrics.items() if not k.startswith(timed)} == {
+            k: v for k, v in numbers.metrics.items() if not k.startswith(timed)
+        }
+        assert again.notes == numbers.notes
+
+
+def test_an_adapter_checkpoint_loads_in_peft(make, tmp_path, tiny_model_dir):
+    running = make()
+    perturb(running.policy)
+    state.save(running, tmp_path / "step_1", 1, "f")
+    base = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32)
+    theirs = PeftModel.from_pretrained(base, tmp_path / "step_1").eval()
+    with torch.no_grad():
+        torch.testing.assert_close(
+            theirs(TOKENS).logits, running.policy.causal_lm(TOKENS).logits, rtol=1e-4, atol=1e-4
+        )
+    assert AutoTokenizer.from_pretrained(tmp_path / "step_1").eos_token_id == 257
+
+
+def test_a_whole_checkpoint_loads_in_transformers(make, tmp_path):
+    running = make("model.lora=false")
+    perturb(running.policy)
+    state.save(running, tmp_path / "step_1", 1, "f")
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "step_1", dtype=torch.float32).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(TOKENS).logits, running.policy.causal_lm(TOKENS).logits)
+
+
+def test_a_moving_reference_adapter_is_no_part_of_the_checkpoint(make, tmp_path):
+    running = make("model.reference_ema=0.5")
+    state.save(running, tmp_path / "step_1", 1, "f")
+    assert {path.name for path in (tmp_path / "step_1").iterdir() if path.is_dir()} == set()
+    assert (tmp_path / "step_1" / "adapter_model.safetensors").is_file()
+
+
+def test_a_changed_reference_is_refused(make, tmp_path):
+    running = make()
+    state.save(running, tmp_path / "step_0", 0, "a" * 64)
+    with pytest.raises(RunDirError) as caught:
+        state.restore(running, state.read(tmp_path / "step_0"), "b" * 64)
+    text = str(caught.value)
+    assert text.startswith("the reference has changed: its weights hash to bbbbbbbbbbbbbbbb")
+    assert "this run was measured from aaaaaaaaaaaaaaaa" in text
+    assert "Put the old weights back" in text
+
+
+def test_a_save_that_fails_leaves_the_old_checkpoint(make, tmp_path, monkeypatch):
+    running = make()
+    folder = tmp_path / "step_1"
+    state.save(running, folder, 1, "f")
+
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="no space left"):
+        state.save(running, folder, 1, "g")
+    monkeypatch.undo()
+    assert state.read(folder)["reference_fingerprint"] == "f"
+    state.save(running, folder, 1, "g")
+    assert state.read(folder)["reference_fingerprint"] == "g"
+    assert [path.name for path in tmp_path.glob(".step*")] == []
+
+
+def test_a_state_that_is_torn_or_gone_is_refused(make, tmp_path):
+    running = make()
+    state.save(running, tmp_path / "step_1", 1, "f")
+    file = tmp_path / "step_1" / state.STATE_FILE
+    file.write_bytes(file.read_bytes()[:1000])
+    for folder in (tmp_path / "step_1", tmp_path / "step_9"):
+        with pytest.raises(RunDirError, match=r"no training state can be read there .* Resume from another checkpoint"):
+            state.read(folder)
