@@ -1,9 +1,9 @@
 """`linear_kl` against the five bare products that it needs, and the memory it adds: `python benchmarks/linear_kl.py`.
 
-N tokens, H hidden, V vocabulary, a frozen head. Forward makes the logits of policy and reference; backward makes both again and
-multiplies the gradient by the head: five products of 2 N H V operations. They are timed alone at the chunk size that is
-fastest for them, in turns with `linear_kl` forward and backward. Memory is measured in a process of its own, from the
-resident memory after a small call to the highest resident memory of a full one.
+N tokens, H hidden, V vocabulary, a frozen head. Forward makes the logits of policy and reference; backward makes both
+again and multiplies the gradient by the head: five products of 2 N H V operations. They are timed alone at the chunk
+size that is fastest for them, in turns with `linear_kl` forward and backward. Extra memory is what the highest resident
+memory of a full call has above the resident memory after a small one (Linux). Each measurement has a process of its own.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from kleash.kl.exact import LinearKL, linear_kl
+from kleash.kl.exact import linear_kl
 
-CHUNKS = (128, 256, 512, 1024, 2048)
+CHUNKS = (64, 128, 256, 512, 1024)
 
 
 class Problem:
@@ -44,9 +44,7 @@ class Problem:
     def linear_kl(self, num_tokens: int | None = None) -> None:
         """Forward and backward, of what a training step uses: log-probabilities and the reverse KL."""
         part = slice(0, num_tokens)
-        measured: LinearKL = linear_kl(
-            self.policy[part], self.head, self.reference[part], self.head, self.targets[part]
-        )
+        measured = linear_kl(self.policy[part], self.head, self.reference[part], self.head, self.targets[part])
         (measured.policy_logprobs.sum() + 0.05 * measured.reverse_kl.sum()).backward()
         self.policy.grad = None
 
@@ -67,8 +65,8 @@ class Problem:
 
 
 def best_chunk(product: Callable[[int], None]) -> int:
-    """Return the chunk size at which a product is fastest, of two tries each."""
-    return min(CHUNKS, key=lambda chunk: min(seconds(lambda: product(chunk)) for _ in range(2)))
+    """Return the chunk size at which a product is fastest."""
+    return min(CHUNKS, key=lambda chunk: seconds(lambda: product(chunk)))
 
 
 def seconds(work: Callable[[], None]) -> float:
@@ -97,19 +95,30 @@ def compare(problem: Problem, rounds: int) -> dict[str, float]:
     }
 
 
-def extra_memory(dtype: torch.dtype, sizes: tuple[int, int, int]) -> int:
-    """Return bytes that forward and backward add at their peak, measured in a fresh process."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_extra_memory, (dtype, sizes))
-
-
-def _extra_memory(dtype: torch.dtype, sizes: tuple[int, int, int]) -> int:
-    problem = Problem(dtype, sizes)
+def extra_bytes(problem: Problem) -> int:
+    """Return what forward and backward add to the resident memory at their peak."""
     problem.linear_kl(1)
     before = _resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far: see proc(5)
     problem.linear_kl()
     return _resident("VmHWM") - before
+
+
+def measure(dtype: str, sizes: tuple[int, int, int], rounds: int) -> dict[str, float]:
+    """Return what `compare` and `extra_bytes` find, each in a fresh process."""
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Pool(1) as pool:
+        extra = pool.apply(_extra_bytes, (dtype, sizes))
+    with spawn.Pool(1) as pool:
+        return {"extra_bytes": extra, **pool.apply(_compare, (dtype, sizes, rounds))}
+
+
+def _extra_bytes(dtype: str, sizes: tuple[int, int, int]) -> int:
+    return extra_bytes(Problem(getattr(torch, dtype), sizes))
+
+
+def _compare(dtype: str, sizes: tuple[int, int, int], rounds: int) -> dict[str, float]:
+    return compare(Problem(getattr(torch, dtype), sizes), rounds)
 
 
 def _resident(field: str) -> int:
@@ -120,14 +129,10 @@ def _resident(field: str) -> int:
 
 def main() -> None:
     options = _options()
-    torch.set_num_threads(options.threads)
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     sizes = (options.tokens, options.hidden, options.vocabulary)
-    results = {}
-    for name in options.dtypes:
-        dtype = getattr(torch, name)
-        extra = extra_memory(dtype, sizes)
-        results[name] = {"extra_bytes": extra, **compare(Problem(dtype, sizes), options.rounds)}
+    results = {dtype: measure(dtype, sizes, options.rounds) for dtype in options.dtypes}
     if options.json:
         print(json.dumps(results, indent=2))
         return

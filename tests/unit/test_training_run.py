@@ -67,7 +67,8 @@ def test_a_moving_reference_reports_kl_to_the_original_too(make):
     with RunReader(path) as reader:
         moving = [value for _, value, _ in reader.series("kl/exact_per_sequence")]
         original = [value for _, value, _ in reader.series("kl/original_per_sequence")]
-    assert moving[:2] == original[:2]
+    assert moving[:2] == original[:2] == [0.0, moving[1]]
+    assert moving[1] > 0.0
     assert moving[2] == moving[4] == 0.0
     assert original[2] > 0.0 and original[4] > original[2]
 
@@ -76,9 +77,10 @@ def test_check_makes_no_folder_and_says_whether_a_run_would_start(make, tmp_path
     observer = Remembering()
     assert check(make(), observer=observer)
     assert len(observer.checks) == 6
-    (tmp_path / "reward.py").write_text("def constant(completions):\n    return [1.0] * len(completions)\n")
+    (tmp_path / "constant.py").write_text("def same(completions):\n    return [1.0] * len(completions)\n")
     observer = Remembering()
-    assert not check(make(f"reward={tmp_path / 'reward.py'}:constant"), observer=observer) or True
+    assert not check(make(f"reward={tmp_path / 'constant.py'}:same"), observer=observer)
+    assert observer.facts[-1].startswith("preflight failed: reward_varies")
     assert not (tmp_path / "runs").exists()
 
 
@@ -131,7 +133,7 @@ def test_a_prompt_longer_than_the_context(make, tmp_path):
     (tmp_path / "prompts.txt").write_text("short one\n" + "x" * 600 + "\nanother\n")
     error = refused(make("prompts.held_out=0"), DataError)
     assert "is 601 tokens long; with max_completion_length = 10 it needs 611, more than the context of 512" in str(error)
-    assert "line 2" in str(error)
+    assert "prompts.txt:2 (" in str(error)
     assert error.exit_code == 2
 
 

@@ -18,6 +18,7 @@ SETTINGS = (
     "an argument with an equals sign is a setting, and settings win over the file"
 )
 
+DTYPES = ("auto", "float32", "bfloat16")
 
 Commands = Any
 """argparse's own type for subparsers is private."""
@@ -33,8 +34,9 @@ class Parser(ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             known = ", ".join(action.choices)
+            kind = f"a value of {action.option_strings[0]}" if action.option_strings else "a command"
             raise argparse.ArgumentError(
-                None, f"'{value}' is not a command.{near_match(value, action.choices)} There are: {known}."
+                None, f"'{value}' is not {kind}.{near_match(value, action.choices)} There are: {known}."
             )
 
 
@@ -48,6 +50,7 @@ def parser() -> Parser:
     top.add_argument("--version", action="version", version=f"kleash {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     _add_running(commands)
+    _add_gauge(commands)
     _add_reading(commands)
     runs = commands.add_parser("runs", help="list runs, show or export one").add_subparsers(
         metavar="COMMAND", required=True
@@ -74,6 +77,60 @@ def _add_running(commands: Commands) -> None:
     demo.add_argument("--steps", type=int, help="training steps; default: 55")
     demo.add_argument("--out", type=Path, metavar="DIR", help="where the run's folder is made; default: runs")
     demo.add_argument("--seed", type=int, help="of prompts, sampling and adapter; default: 0")
+
+
+def _add_gauge(commands: Commands) -> None:
+    gauge = _command(commands, "gauge", "gauge:run", "measure how far models have moved from a reference")
+    gauge.add_argument("reference", metavar="REFERENCE", help="hub id, folder, GGUF file, run or `demo`")
+    gauge.add_argument("tuned", nargs="+", metavar="TUNED", help="the same, or the folder of a PEFT adapter")
+    given = gauge.add_argument_group("prompts and text")
+    given.add_argument(
+        "--prompts", metavar="FILE", help=".txt, .jsonl, .csv, .parquet or hub data set; default: built in"
+    )
+    given.add_argument("--column", default="prompt", metavar="NAME", help="the column of the prompts; default: prompt")
+    given.add_argument("--corpus", metavar="FILE", help="text that both models read as it stands")
+    given.add_argument("--limit", type=int, metavar="N", help="the first N prompts alone")
+    how = gauge.add_argument_group("how it is measured")
+    how.add_argument("--samples", type=int, default=1, metavar="N", help="replies to each prompt; default: 1")
+    how.add_argument("--max-length", type=int, default=64, metavar="N", help="tokens of a reply at most; default: 64")
+    how.add_argument("--seed", type=int, default=0, metavar="N", help="of sampling and bootstrap; default: 0")
+    how.add_argument("--dtype", choices=DTYPES, default="auto", help="of both models; default: auto")
+    how.add_argument("--batch-size", type=_batch_size, default="auto", metavar="auto|N", help="replies at once")
+    how.add_argument("--no-scale", dest="scale", action="store_false", help="leave bf16 and 4-bit rounding out")
+    how.add_argument("--no-cache", dest="cache", action="store_false", help="measure anew what was measured before")
+    how.add_argument("--curve", action="store_true", help="every checkpoint of a run, not its last alone")
+    scores = gauge.add_argument_group("scores beside the drift")
+    scores.add_argument(
+        "--score",
+        dest="scores",
+        action="append",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="a function of prompts and replies, as a reward is; may be repeated",
+    )
+    scores.add_argument(
+        "--lm-eval",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="results.json of lm-evaluation-harness: once for REFERENCE, then once for each TUNED",
+    )
+    results = gauge.add_argument_group("results")
+    results.add_argument("--json", dest="json_path", metavar="FILE|-", help="every number; - is standard output")
+    results.add_argument("--out", type=Path, metavar="FILE", help="a page, such as report.html")
+    results.add_argument(
+        "--fail-above",
+        type=float,
+        metavar="NATS",
+        help="exit 3 when all of the interval of KL(tuned ‖ reference) per sequence is above",
+    )
+
+
+def _batch_size(text: str) -> int | str:
+    if text == "auto" or (text.isdecimal() and int(text) > 0):
+        return text if text == "auto" else int(text)
+    raise argparse.ArgumentTypeError(f"'{text}' is no number of replies. Give auto, or 1 or more")
 
 
 def _add_reading(commands: Commands) -> None:

@@ -144,9 +144,9 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Scale:
-    """Drift of the reference's own rounding on the same prompts: KL(rounded ‖ reference), nats per sequence.
+    """What rounding the reference's own weights costs on the same prompts: KL(rounded ‖ reference), nats per sequence.
 
-    Both are measured on the reference's own replies, position by position; None where it was not measured.
+    None where it was not measured, for example bfloat16 rounding of a model that is measured in bfloat16.
     """
 
     bf16_reverse: Estimate | None

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 CHUNK_BYTES = 50_000_000
@@ -30,6 +30,19 @@ class LinearKL(NamedTuple):
     reverse_kl: Float[Tensor, " N"]
     forward_kl: Float[Tensor, " N"]
     entropy: Float[Tensor, " N"]
+
+
+class LinearComparison(NamedTuple):
+    """What `linear_comparison` measures for each token, every field `[N]`, float32 (float64 for float64 input)."""
+
+    policy_logprobs: Float[Tensor, " N"]
+    reference_logprobs: Float[Tensor, " N"]
+    reverse_kl: Float[Tensor, " N"]
+    forward_kl: Float[Tensor, " N"]
+    entropy: Float[Tensor, " N"]
+    reference_entropy: Float[Tensor, " N"]
+    same_top: Bool[Tensor, " N"]
+    """Both prefer the same token."""
 
 
 def kl(
@@ -82,14 +95,7 @@ def linear_kl(
     Raises:
         ValueError: the heads have different vocabularies, or temperature is not positive.
     """
-    if policy_head.shape[0] != reference_head.shape[0]:
-        raise ValueError(
-            f"policy and reference heads have {policy_head.shape[0]} and {reference_head.shape[0]} rows: "
-            "a KL needs one vocabulary. Cut padding rows first, or use models that share a tokenizer"
-        )
-    if not temperature > 0:
-        raise ValueError(f"temperature = {temperature}: greedy sampling has no log-probabilities")
-    rows = chunk_size or max(1, CHUNK_BYTES // (4 * policy_head.shape[0]))
+    rows = _checked_rows(policy_head, reference_head, temperature, chunk_size)
     return LinearKL(
         *_LinearKL.apply(  # type: ignore[no-untyped-call]
             policy_hidden,
@@ -101,6 +107,53 @@ def linear_kl(
             rows,
         )
     )
+
+
+@torch.no_grad()
+def linear_comparison(
+    policy_hidden: Float[Tensor, "N H"],
+    policy_head: Float[Tensor, "V H"],
+    reference_hidden: Float[Tensor, "N G"],
+    reference_head: Float[Tensor, "W G"],
+    targets: Int[Tensor, " N"],
+    *,
+    temperature: float = 1.0,
+    chunk_size: int | None = None,
+) -> LinearComparison:
+    """Everything `linear_kl` measures, and the reference's entropy and whether both have the same most likely token.
+
+    Arguments, units, sign, precision and errors are those of `linear_kl`, and so are the numbers it shares with it.
+    Gradient: none. Where several tokens are equally likely, the one of lowest id is a model's most likely token.
+    """
+    rows = _checked_rows(policy_head, reference_head, temperature, chunk_size)
+    count = policy_hidden.shape[0]
+    rows = max(1, min(rows, count))
+    policy, reference = _Logits(policy_head, rows, temperature), _Logits(reference_head, rows, temperature)
+    scratch = (torch.empty_like(policy.wide), torch.empty_like(policy.wide))
+    out = policy_hidden.new_empty(6, count, dtype=policy.wide.dtype)
+    same_top = torch.empty(count, dtype=torch.bool, device=policy_hidden.device)
+    for start in range(0, count, rows):
+        part = slice(start, min(start + rows, count))
+        policy_logits, reference_logits = policy(policy_hidden[part]), reference(reference_hidden[part])
+        same_top[part] = policy_logits.argmax(dim=1) == reference_logits.argmax(dim=1)
+        out[:5, part], log_z = _measure(policy_logits, reference_logits, targets[part], scratch)
+        probs, product = scratch[0][: len(reference_logits)], scratch[1][: len(reference_logits)]
+        out[5, part] = log_z[1] - torch.mul(probs, reference_logits, out=product).sum(dim=1)
+    return LinearComparison(out[0], out[1], out[2], out[3], out[4], out[5], same_top)
+
+
+def _checked_rows(
+    policy_head: Float[Tensor, "V H"], reference_head: Float[Tensor, "W G"], temperature: float, chunk_size: int | None
+) -> int:
+    """Tokens held as logits at once, for heads and a temperature that have a KL."""
+    if policy_head.shape[0] != reference_head.shape[0]:
+        raise ValueError(
+            f"policy and reference heads have {policy_head.shape[0]} and {reference_head.shape[0]} rows: "
+            "a KL needs one vocabulary. Cut padding rows first, or use models that share a tokenizer"
+        )
+    if not temperature > 0:
+        raise ValueError(f"temperature = {temperature}: greedy sampling has no log-probabilities")
+    return chunk_size or max(1, CHUNK_BYTES // (4 * policy_head.shape[0]))
 
 
 class _Logits:
@@ -194,7 +247,10 @@ class _LinearKL(torch.autograd.Function):
 def _measure(
     policy: Tensor, reference: Tensor, targets: Tensor, scratch: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """The five outputs `[5, n]` and both log-normalisers `[2, n]` of one chunk of logits `[n, V]`; overwrites them."""
+    """The five outputs `[5, n]` and both log-normalisers `[2, n]` of one chunk of logits `[n, V]`.
+
+    Overwrites the policy's logits, and leaves the reference's probabilities in the first scratch.
+    """
     probs, product = scratch[0][: policy.shape[0]], scratch[1][: policy.shape[0]]
     chosen_policy = policy.gather(1, targets[:, None])[:, 0]
     chosen_reference = reference.gather(1, targets[:, None])[:, 0]

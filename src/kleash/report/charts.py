@@ -79,7 +79,7 @@ def line_chart(
     """
     series = [one for one in series if one.points]
     if not series:
-        return _figure(title, Html(), NOTHING, note)
+        return figure(title, Html(), NOTHING, note)
     band = target if target is not None and target.points else None
     frame = _line_frame(series, band, steps, include, size)
     drawing = [
@@ -92,7 +92,7 @@ def line_chart(
     ]
     words = _describe(series, band, unit)
     legend = _legend(series, band) if len(series) > 1 or band else Html()
-    return _figure(title, legend, _svg(size, title, words, join(drawing)), note)
+    return figure(title, legend, svg(size, title, words, join(drawing)), note)
 
 
 def histogram(
@@ -104,7 +104,7 @@ def histogram(
     lost = len(values) - len(finite)
     note = f"{lost} of {len(values)} values are not finite and are not drawn." if lost else ""
     if not finite:
-        return _figure(title, Html(), NOTHING, note)
+        return figure(title, Html(), NOTHING, note)
     low, high = min([0.0, *finite]), max(finite)
     high = high if high > low else low + 1.0
     width = (high - low) / bins
@@ -125,10 +125,11 @@ def histogram(
     drawing = join(
         [draw_frame(frame, f"{count_of} by {unit}", "", ticks(low, high, 6), whole_ticks(*frame.y, 5)), *bars]
     )
-    return _figure(title, Html(), _svg(WIDE, title, words, drawing), note)
+    return figure(title, Html(), svg(WIDE, title, words, drawing), note)
 
 
-def _figure(title: str, legend: Html, drawing: Html, note: str) -> Html:
+def figure(title: str, legend: Html, drawing: Html, note: str) -> Html:
+    """Return a drawing under its title and legend, with a note below it where there is one."""
     tail = f'<p class="note">{escape(note)}</p>' if note else ""
     return Html(
         f'<figure class="chart"><figcaption><span class="name">{escape(title)}</span>{legend}</figcaption>'
@@ -136,7 +137,8 @@ def _figure(title: str, legend: Html, drawing: Html, note: str) -> Html:
     )
 
 
-def _svg(size: Size, title: str, words: str, drawing: Html) -> Html:
+def svg(size: Size, title: str, words: str, drawing: Html) -> Html:
+    """Return a drawing that says in words what it shows."""
     return Html(
         f'<svg role="img" viewBox="0 0 {size.width:g} {size.height:g}"><title>{escape(title)}</title>'
         f"<desc>{escape(words)}</desc>{drawing}</svg>"

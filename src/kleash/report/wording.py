@@ -35,6 +35,15 @@ def with_error(value: float, stderr: float | None) -> str:
     return f"{_fixed(value, decimals)} ± {_fixed(stderr, decimals)}"
 
 
+def with_interval(value: float, low: float, high: float) -> str:
+    """Return "value [low, high]", all to the second digit of the interval's half width."""
+    half = (high - low) / 2
+    if not all(math.isfinite(end) for end in (value, low, high)) or not 1e-3 <= half < 1e6:
+        return f"{number(value)} [{number(low)}, {number(high)}]"
+    decimals = max(0, min(6, 1 - _exponent(half)))
+    return f"{_fixed(value, decimals)} [{_fixed(low, decimals)}, {_fixed(high, decimals)}]"
+
+
 def percent(fraction: float) -> str:
     """Return a fraction as a whole percentage, without a sign."""
     return f"{abs(fraction) * 100:.0f}{NARROW_SPACE}%"

@@ -61,16 +61,22 @@ def on_policy_step(session: Session, step: int, progress: PhaseProgress = quiet)
     experience = gather(prompts, completions, session.policy.tokenizer, session.rewarder)
     advantages = _advantages(session, experience)
     clock.append(time.perf_counter())
+    drift = _drift_from_original(session, experience, step)
     beta = session.controller.beta
     progress("updating", 0, 1)
     updated = session.updater(experience, advantages, beta=beta, step=step)
     clock.append(time.perf_counter())
 
+    if drift is not None:
+        _, drift = gathered(session.accelerator, experience, drift)
     experience, record = gathered(session.accelerator, experience, updated.record)
     numbers = summarize(experience, record, session.policy.tokenizer)
+    if drift is not None:
+        values = per_sequence(drift.reverse_kl, experience.lengths)
+        numbers.mean("kl/original_per_sequence", values, experience.group_size)
     _steer(session, experience, record, numbers, beta)
     if isinstance(session.reference, MovingReference):
-        _follow(session, session.reference, experience, numbers, step)
+        session.reference.follow(step, session.policy.trained())
     _account(session, updated, numbers, step, clock)
     return StepResult(experience, record, numbers)
 
@@ -105,19 +111,18 @@ def _steer(session: Session, experience: Experience, record: TokenRecord, number
     numbers.notes["beta"] = controller.reason
 
 
-def _follow(session: Session, reference: MovingReference, experience: Experience, numbers: Numbers, step: int) -> None:
-    """Move the reference, having measured the drift from the original as well."""
-    drift = measure(
+def _drift_from_original(session: Session, experience: Experience, step: int) -> TokenRecord | None:
+    """Where the reference moves: the policy that sampled against where training started."""
+    if not isinstance(session.reference, MovingReference):
+        return None
+    return measure(
         experience,
         session.policy,
-        reference.original,
+        session.reference.original,
         temperature=session.config.rollout.temperature,
         per_batch=session.updater.plan.groups_per_batch,
         step=step,
     )
-    values = per_sequence(drift.reverse_kl, experience.lengths)
-    numbers.mean("kl/original_per_sequence", values, experience.group_size)
-    reference.follow(step, session.policy.trained())
 
 
 def _account(session: Session, updated: Updated, numbers: Numbers, step: int, clock: list[float]) -> None:

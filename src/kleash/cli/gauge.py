@@ -1,0 +1,169 @@
+"""`kleash gauge`: measure how far models have moved from a reference, print it, and write it down."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+from kleash.cli.gauge_summary import print_summary
+from kleash.cli.screen import screen
+from kleash.errors import ConfigError, RunDirError, RunStopped
+from kleash.report.wording import number, with_interval
+
+if TYPE_CHECKING:
+    from kleash.gauge.records import Gauge
+
+STDOUT = "-"
+
+
+def run(
+    reference: str,
+    tuned: Sequence[str],
+    *,
+    curve: bool = False,
+    lm_eval: Sequence[Path] = (),
+    json_path: str | None = None,
+    out: Path | None = None,
+    fail_above: float | None = None,
+    **settings: Any,
+) -> None:
+    """Measure every tuned model against the reference, print the results, and write what is asked for.
+
+    Args:
+        reference: the model that drift is measured from.
+        tuned: the models that have moved.
+        curve: each of `tuned` is a run, and all of its checkpoints are measured.
+        lm_eval: results of lm-evaluation-harness: the reference's first, then one a tuned model.
+        json_path: where every number is written; `-` is standard output, and the summary goes to standard error.
+        out: where the page is written.
+        fail_above: nats per sequence that KL(tuned ‖ reference) may be.
+        settings: what `kleash.gauge.measure` takes besides.
+
+    Raises:
+        KleashError: models, prompts or settings that cannot be used.
+        RunStopped: the whole interval of a model is above `fail_above`.
+        KeyboardInterrupt: Ctrl-C, after what was measured so far is printed and written.
+    """
+    _check(json_path, out, fail_above)
+    console = screen(stderr=json_path == STDOUT)
+    with _bar(console) as progress:
+        from kleash.gauge.measure import measure_many
+        from kleash.gauge.sources import checkpoints
+
+        names = [name for given in tuned for name in checkpoints(given)] if curve else list(tuned)
+        gauges = measure_many(reference, names, progress=progress, **settings)
+    print_summary(console, gauges)
+    _write(gauges, json_path, out, console)
+    if any(gauge.partial for gauge in gauges):
+        raise KeyboardInterrupt
+    _hold(gauges, fail_above)
+
+
+class Bar:
+    """A bar of the phase under way, with the time that is left of it."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = progress.add_task("loading", total=None, count="")
+        self._phase = "loading"
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        """Move the bar; a new phase begins it anew."""
+        if phase != self._phase:
+            self._phase = phase
+            self._progress.reset(self._task, description=phase)
+        self._progress.update(self._task, completed=done, total=total, count=f"{done}/{total}")
+
+
+@contextmanager
+def _bar(console: Console) -> Iterator[Bar]:
+    """Show a bar while a measurement goes on; nothing where the console is no terminal."""
+    progress = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.fields[count]}"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("left"),
+        console=console,
+        expand=True,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with progress:
+        yield Bar(progress)
+
+
+def _check(json_path: str | None, out: Path | None, fail_above: float | None) -> None:
+    """Refuse before the measurement what would be refused after it."""
+    if fail_above is not None and not (math.isfinite(fail_above) and fail_above >= 0):
+        raise ConfigError(
+            f"--fail-above {fail_above:g} is no limit: a KL is 0 nats or more. Give a number such as 2.5."
+        )
+    named = {"--json": None if json_path in (None, STDOUT) else Path(str(json_path)), "--out": out}
+    for option, path in named.items():
+        if path is None:
+            continue
+        if not path.absolute().parent.is_dir():
+            raise ConfigError(f"{option} {path}: there is no folder {path.parent} to write it in. Make it first.")
+        if path.is_dir():
+            raise ConfigError(f"{option} {path} is a folder. Give the name of a file, such as {path / 'gauge.html'}.")
+
+
+def to_json(gauges: Sequence[Gauge]) -> str:
+    """Return every number as JSON; the schema is in docs/gauge.md."""
+    from kleash.gauge.records import SCHEMA_VERSION
+
+    whole = {"schema_version": SCHEMA_VERSION, "gauges": [gauge.to_dict() for gauge in gauges]}
+    return json.dumps(whole, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+
+
+def _write(gauges: Sequence[Gauge], json_path: str | None, out: Path | None, console: Console) -> None:
+    if json_path == STDOUT:
+        print(to_json(gauges), end="")
+    elif json_path is not None:
+        _replace(Path(json_path), to_json(gauges))
+        console.print(f"numbers    {json_path}", soft_wrap=True)
+    if out is not None:
+        from kleash.gauge.page import render
+
+        _replace(out, render(gauges))
+        console.print(f"page       {out}", soft_wrap=True)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file in one piece, so that a reader never finds half of it."""
+    fresh = path.with_name(path.name + ".new")
+    try:
+        fresh.write_text(text, encoding="utf-8")
+        os.replace(fresh, path)
+    except OSError as error:
+        raise RunDirError(
+            f"{path} cannot be written: {error.strerror or error}. Give a path in a folder that is yours."
+        ) from error
+
+
+def _hold(gauges: Sequence[Gauge], limit: float | None) -> None:
+    """Stop with exit code 3 where a model is above the limit beyond doubt."""
+    if limit is None:
+        return
+    above = []
+    for gauge in gauges:
+        if gauge.reverse is None:
+            raise ConfigError(f"--fail-above {limit:g}: {gauge.tuned.name} has no KL per sequence. Give it prompts.")
+        mean = gauge.reverse.per_sequence.mean
+        if not mean.low <= limit:
+            above.append(f"{gauge.tuned.name} moved {with_interval(mean.value, mean.low, mean.high)}")
+    if above:
+        raise RunStopped(
+            f"{'; '.join(above)} nats per sequence, KL(tuned ‖ reference): the whole 95 % interval is above the limit "
+            f"of {number(limit)} that --fail-above sets."
+        )

@@ -1,0 +1,181 @@
+"""Charts of estimates with their intervals: a row for each name, or a line over an axis of numbers.
+
+Interval ends are drawn where they are, not as value ± error: a bootstrap interval need not be symmetric.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kleash.report.axes import TOP, WIDE, Frame, Size, draw_frame, padded_range, tick_text, ticks, whole_ticks
+from kleash.report.charts import NOTHING, Tone, figure, svg
+from kleash.report.markup import Html, escape, join
+from kleash.report.wording import with_interval
+
+NAMES, VALUES = 118.0, 118.0
+"""Widths to the left and to the right of the plot of `interval_rows`."""
+ROW = 22.0
+LONGEST_NAME = 18
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and the ends of its interval.
+
+    Attributes:
+        name: what it is the estimate of.
+        value: the estimate.
+        low: lower end.
+        high: upper end.
+        note: more about it, for the tooltip.
+    """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    note: str = ""
+
+    @property
+    def said(self) -> str:
+        """Value and interval in words."""
+        return with_interval(self.value, self.low, self.high)
+
+    @property
+    def finite(self) -> bool:
+        """Whether it can be drawn."""
+        return all(math.isfinite(end) for end in (self.value, self.low, self.high))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Estimates over an axis of numbers.
+
+    Attributes:
+        label: its name in the legend.
+        points: (where on the axis, estimate), from left to right.
+        tone: "reward", "drift" or "quiet".
+    """
+
+    label: str
+    points: Sequence[tuple[float, Interval]]
+    tone: Tone = "drift"
+
+
+def interval_rows(
+    title: str,
+    rows: Sequence[Interval],
+    *,
+    unit: str,
+    tone: Tone = "drift",
+    reach: tuple[float, float] | None = None,
+    note: str = "",
+) -> Html:
+    """Return a figure with a row for each estimate: its name, a dot on its interval, and the numbers.
+
+    Args:
+        title: what the chart shows.
+        rows: from top to bottom.
+        unit: of the horizontal axis.
+        tone: colour of the dots.
+        reach: first and last value of the axis, so that charts line up; None: from 0 or below to the largest end.
+        note: a sentence under the chart.
+    """
+    drawn = [row for row in rows if row.finite]
+    if not drawn:
+        return figure(title, Html(), NOTHING, note)
+    low, high = reach or interval_reach(rows)
+    size = Size(WIDE.width, TOP + ROW * len(rows) + 22)
+
+    def at(value: float) -> float:
+        return NAMES + (value - low) / (high - low) * (size.width - NAMES - VALUES)
+
+    marks = ticks(low, high, 4)
+    grid = join(_upright(at(tick), size.height - 22, tick_text(tick, marks)) for tick in marks)
+    head = Html(f'<text class="unit" x="{NAMES:.1f}" y="12">{escape(unit)}</text>')
+    lines = [_row(row, at, TOP + ROW * (index + 0.5), tone, size) for index, row in enumerate(rows)]
+    words = f"Estimates with 95 % intervals, in {unit}. " + "; ".join(f"{row.name}: {row.said}" for row in rows) + "."
+    return figure(title, Html(), svg(size, title, words, join([head, grid, *lines])), note)
+
+
+def interval_reach(rows: Sequence[Interval]) -> tuple[float, float]:
+    """Return a horizontal range that holds 0 and every interval that can be drawn."""
+    return padded_range((end for row in rows if row.finite for end in (row.low, row.value, row.high)), (0.0,))
+
+
+def interval_curves(
+    title: str,
+    curves: Sequence[Curve],
+    *,
+    unit: str,
+    axis: str,
+    include: Sequence[float] = (0.0,),
+    note: str = "",
+) -> Html:
+    """Return a figure of estimates over an axis of numbers, each point on its interval.
+
+    Args:
+        title: what the chart shows.
+        curves: its lines; points that are not finite are left out and counted in the note.
+        unit: of the vertical axis.
+        axis: what the horizontal axis counts, from 0; a short word.
+        include: values that the vertical axis must reach.
+        note: a sentence under the chart.
+    """
+    points = [(x, one) for curve in curves for x, one in curve.points]
+    finite = [(x, one) for x, one in points if one.finite]
+    if lost := len(points) - len(finite):
+        note = f"{note} {lost} of {len(points)} values are not finite and are not drawn.".strip()
+    if not finite:
+        return figure(title, Html(), NOTHING, note)
+    across = (min(0.0, *(x for x, _ in finite)), max(x for x, _ in finite))
+    frame = Frame(WIDE, across, padded_range((end for _, one in finite for end in (one.low, one.high)), include))
+    drawing = [
+        draw_frame(frame, unit, axis, whole_ticks(*across, 6), ticks(*frame.y, 5)),
+        *(_curve(frame, curve) for curve in curves),
+    ]
+    words = f"Estimates with 95 % intervals over {axis}, in {unit}. " + " ".join(
+        f"{curve.label}: " + "; ".join(f"{one.name}: {one.said}" for _, one in curve.points) + "." for curve in curves
+    )
+    keys = join(Html(f'<span class="key {curve.tone} solid">{escape(curve.label)}</span>') for curve in curves)
+    legend = Html(f'<span class="legend">{keys}</span>') if len(curves) > 1 else Html()
+    return figure(title, legend, svg(WIDE, title, words, join(drawing)), note)
+
+
+def _upright(x: float, bottom: float, text: str) -> Html:
+    line = f'<path class="rule" d="M{x:.1f} {TOP:.1f}V{bottom:.1f}"/>'
+    label = f'<text class="tick" text-anchor="middle" x="{x:.1f}" y="{bottom + 15:.1f}">{escape(text)}</text>'
+    return Html(line + label)
+
+
+def _row(row: Interval, at: Callable[[float], float], y: float, tone: Tone, size: Size) -> Html:
+    name = row.name if len(row.name) <= LONGEST_NAME else row.name[: LONGEST_NAME - 1] + "…"
+    tip = escape(" · ".join(part for part in (row.name, row.said, row.note) if part))
+    texts = (
+        f'<text text-anchor="end" x="{NAMES - 10:.1f}" y="{y + 3.5:.1f}">{escape(name)}</text>'
+        f'<text text-anchor="end" x="{size.width:.1f}" y="{y + 3.5:.1f}">{escape(row.said)}</text>'
+    )
+    mark = ""
+    if row.finite:
+        mark = (
+            f'<path class="whisker {tone}" d="M{at(row.low):.1f} {y:.1f}H{at(row.high):.1f}"/>'
+            f'<circle class="dot {tone}" cx="{at(row.value):.1f}" cy="{y:.1f}" r="3.5"/>'
+        )
+    return Html(f"<g><title>{tip}</title>{texts}{mark}</g>")
+
+
+def _curve(frame: Frame, curve: Curve) -> Html:
+    points = [(frame.at_x(x), one) for x, one in curve.points if one.finite]
+    line = "L".join(f"{x:.1f} {frame.at_y(one.value):.1f}" for x, one in points)
+    marks = join(
+        Html(
+            f"<g><title>{escape(' · '.join(part for part in (one.name, one.said, one.note) if part))}</title>"
+            f'<path class="whisker {curve.tone}" d="M{x:.1f} {frame.at_y(one.low):.1f}V{frame.at_y(one.high):.1f}"/>'
+            f'<circle class="dot {curve.tone}" cx="{x:.1f}" cy="{frame.at_y(one.value):.1f}" r="3"/></g>'
+        )
+        for x, one in points
+    )
+    drawn = f'<path class="line dots {curve.tone}" d="M{line}"/>' if len(points) > 1 else ""
+    return Html(drawn + marks)

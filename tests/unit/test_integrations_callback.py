@@ -1,0 +1,377 @@
+import copy
+import logging
+import math
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainerCallback, TrainerState, TrainingArguments
+
+from kleash.errors import ConfigError, DataError, ModelError, RunDirError, RunStopped
+from kleash.integrations import KleashCallback
+from kleash.integrations.measurement import DecodingSampler, ratio_stderr, undisturbed
+from kleash.integrations.starting import policy_of, starting_model
+from kleash.metrics import lookup
+from kleash.runs.reader import RunReader
+
+PROMPTS = ["the first prompt", "a second", "and one that is longer than the others"]
+SEQUENCE = "kleash/kl_to_start_nats_per_sequence"
+TOKEN = "kleash/kl_to_start_nats_per_token"
+
+
+def load(folder, **config):
+    return AutoModelForCausalLM.from_pretrained(folder, **config), AutoTokenizer.from_pretrained(folder)
+
+
+def with_lora(model, **settings):
+    defaults = {"r": 4, "target_modules": ["q_proj", "v_proj"], "lora_dropout": 0.1}
+    return get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **defaults | settings))
+
+
+def move(model, scale=0.3):
+    """Add noise to what is trained, so that an adapter is no longer fresh."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(scale * torch.randn(parameter.shape, generator=generator))
+
+
+def trainer_of(model, tokenizer, folder, *callbacks, **overrides):
+    settings = {
+        "max_steps": 4,
+        "learning_rate": 1e-2,
+        "logging_steps": 1,
+        "per_device_train_batch_size": 2,
+        "save_strategy": "no",
+        "report_to": "none",
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "dataloader_pin_memory": False,
+    }
+    ids = [tokenizer(f"text number {i} ").input_ids for i in range(8)]
+    data = [{"input_ids": row, "labels": row} for row in ids]
+    return Trainer(
+        model=model,
+        args=TrainingArguments(output_dir=str(folder), **settings | overrides),
+        train_dataset=data,
+        processing_class=tokenizer,
+        callbacks=list(callbacks),
+    )
+
+
+def callback(**settings):
+    return KleashCallback(PROMPTS, **{"every": 2, "max_length": 8} | settings)
+
+
+def trained(folder, tiny_model_dir, measured, lora=None, **overrides):
+    model, tokenizer = load(tiny_model_dir)
+    model = model if lora is None else with_lora(model, **lora)
+    trainer = trainer_of(model, tokenizer, folder, measured, **overrides)
+    trainer.train()
+    return trainer
+
+
+def logged(trainer, key):
+    return {record["step"]: record[key] for record in trainer.state.log_history if key in record}
+
+
+@pytest.mark.parametrize("lora", [None, {}], ids=["full", "lora"])
+def test_the_kl_is_in_the_trainers_own_logs_and_starts_at_exactly_zero(tmp_path, tiny_model_dir, lora):
+    trainer = trained(tmp_path, tiny_model_dir, callback(), lora)
+    for key in (SEQUENCE, TOKEN):
+        values = logged(trainer, key)
+        assert list(values) == [0, 2, 4]
+        assert values[0] == 0.0
+        assert values[2] > 0.0 < values[4]
+    errors = logged(trainer, SEQUENCE + "_stderr")
+    assert errors[0] == 0.0 < errors[4]
+    assert len(logged(trainer, "loss")) == 4
+
+
+def test_the_last_step_is_measured_though_it_is_no_multiple(tmp_path, tiny_model_dir):
+    trainer = trained(tmp_path, tiny_model_dir, callback(every=3), max_steps=5, logging_steps=100)
+    assert list(logged(trainer, SEQUENCE)) == [0, 3, 5]
+    assert list(logged(trainer, "loss")) == [3, 5]
+
+
+@pytest.mark.parametrize("start", ["full", "fresh", "continued"])
+def test_the_kl_is_that_of_two_separate_models_in_float64(tmp_path, tiny_model_dir, monkeypatch, start):
+    model, tokenizer = load(tiny_model_dir)
+    if start != "full":
+        model = with_lora(model)
+    if start == "continued":
+        move(model)
+    before = copy.deepcopy(model).double().eval()
+    drawn, sample = [], DecodingSampler.sample
+
+    def remember(self, prompts, **settings):
+        completions = sample(self, prompts, **settings)
+        drawn[:] = [(list(p), list(c.token_ids)) for p, c in zip(prompts, completions, strict=True)]
+        return completions
+
+    monkeypatch.setattr(DecodingSampler, "sample", remember)
+    trainer = trainer_of(model, tokenizer, tmp_path, callback(temperature=0.7))
+    trainer.train()
+    after = copy.deepcopy(model).double().eval()
+    sums, tokens = [], 0
+    for prompt, reply in drawn:
+        with torch.no_grad():
+            ids = torch.tensor([prompt + reply])
+            p, q = ((m(input_ids=ids).logits[0, len(prompt) - 1 : -1] / 0.7).log_softmax(-1) for m in (after, before))
+        sums.append(float((p.exp() * (p - q)).sum()))
+        tokens += len(reply)
+    assert logged(trainer, SEQUENCE)[4] == pytest.approx(np.mean(sums), rel=1e-4)
+    assert logged(trainer, TOKEN)[4] == pytest.approx(sum(sums) / tokens, rel=1e-4)
+    assert logged(trainer, SEQUENCE + "_stderr")[4] == pytest.approx(np.std(sums, ddof=1) / math.sqrt(3), rel=1e-4)
+
+
+@pytest.mark.parametrize("lora", [None, {}, {"bias": "all"}], ids=["full", "lora", "lora and biases"])
+def test_training_is_the_same_with_and_without_the_callback(tmp_path, tiny_model_dir, lora):
+    """Dropout draws from the global generator, so that one number more or less would change the losses."""
+    losses, weights = [], []
+    for measured in ([], [callback(every=1)]):
+        model, tokenizer = load(tiny_model_dir, attention_dropout=0.1)
+        torch.manual_seed(3)
+        model = model if lora is None else with_lora(model, **lora)
+        trainer = trainer_of(model, tokenizer, tmp_path, *measured)
+        trainer.train()
+        losses.append(logged(trainer, "loss"))
+        weights.append(model.state_dict())
+    assert losses[0] == losses[1]
+    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+
+
+def test_the_model_and_the_random_numbers_are_left_as_they_were(tiny_model_dir):
+    model, tokenizer = load(tiny_model_dir)
+    model = with_lora(model)
+    model.train()
+    model.get_base_model().model.layers[0].eval()
+    frozen = next(p for name, p in model.named_parameters() if "lora_A" in name)
+    frozen.requires_grad_(False)
+    modes = {name: module.training for name, module in model.named_modules()}
+    trainable = {name: p.requires_grad for name, p in model.named_parameters()}
+    policy, state = policy_of(model, tokenizer), torch.get_rng_state()
+    with pytest.raises(KeyError), undisturbed(policy):
+        torch.rand(3)
+        assert not any(module.training for module in policy.causal_lm.modules())
+        with model.disable_adapter():
+            raise KeyError
+    assert {name: module.training for name, module in model.named_modules()} == modes
+    assert {name: p.requires_grad for name, p in model.named_parameters()} == trainable
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("lora", "moved", "words"),
+    [
+        (None, False, "a frozen copy of the trained weights"),
+        ({}, False, "with the adapter off (no second copy of the weights)"),
+        ({}, True, "a frozen copy of the trained weights"),
+        ({"bias": "all"}, False, "a frozen copy of the trained weights"),
+        ({"modules_to_save": ["lm_head"]}, False, "a frozen copy of the trained weights"),
+    ],
+    ids=["full", "fresh", "continued", "biases trained", "output layer trained"],
+)
+def test_the_start_is_the_adapter_off_only_where_that_is_the_start(tmp_path, tiny_model_dir, lora, moved, words, dtype):
+    model, tokenizer = load(tiny_model_dir, dtype=dtype, tie_word_embeddings=False)
+    model = model if lora is None else with_lora(model, **lora)
+    if moved:
+        move(model)
+    measured = callback(every=4)
+    trainer = trainer_of(model, tokenizer, tmp_path, measured)
+    trainer.train()
+    with RunReader(measured.run_dir) as run:
+        assert words in run.meta["reference"]
+        assert words in run.events()[0].message
+    values = logged(trainer, SEQUENCE)
+    assert values[0] == 0.0 < values[4]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_adapter_that_rounds_differently_when_it_is_off_still_starts_at_zero(tmp_path, tiny_model_dir, dtype):
+    model, tokenizer = load(tiny_model_dir, dtype=dtype)
+    trainer = trainer_of(with_lora(model, use_dora=True), tokenizer, tmp_path, callback(every=4))
+    trainer.train()
+    values = logged(trainer, SEQUENCE)
+    assert values[0] == 0.0 < values[4]
+
+
+def test_the_frozen_copy_takes_as_much_as_what_is_trained(tiny_model_dir):
+    model, tokenizer = load(tiny_model_dir)
+    reference = starting_model(policy_of(model, tokenizer), [[1, 2, 3]])
+    assert reference.extra_bytes == 4 * sum(p.numel() for p in model.parameters())
+    before = reference.fingerprint()
+    move(model)
+    assert reference.fingerprint() == before
+
+
+def test_a_base_weight_that_is_trained_beside_a_fresh_adapter_is_part_of_the_start(tiny_model_dir):
+    model, tokenizer = load(tiny_model_dir)
+    model = with_lora(model)
+    model.get_base_model().model.norm.weight.requires_grad_(True)
+    reference = starting_model(policy_of(model, tokenizer), [[1, 2, 3]])
+    assert "a frozen copy" in reference.description
+    assert reference.extra_bytes == 4 * sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def test_the_run_directory_holds_every_measurement_and_a_report(tmp_path, tiny_model_dir):
+    measured = callback(samples=2)
+    trainer = trained(tmp_path / "out", tiny_model_dir, measured)
+    assert measured.run_dir == tmp_path / "out" / "kleash"
+    with RunReader(measured.run_dir) as run:
+        assert run.status == "finished"
+        assert [step.step for step in run.steps()] == [0, 2, 4]
+        assert {point[0]: point[1] for point in run.series("eval/kl/exact_per_sequence")} == logged(trainer, SEQUENCE)
+        assert all(lookup(key) for step in run.steps() for key in step.metrics)
+        assert not [key for step in run.steps() for key in step.metrics if "reward" in key]
+        places = {split: [s.step for s in run.samples(split)] for split in ("before", "eval", "after")}
+        assert places == {"before": [0] * 6, "eval": [2] * 6 + [4] * 6, "after": [4] * 6}
+        replies = run.samples("after")
+        assert [(s.prompt_index, s.sample_index) for s in replies] == [(p, s) for p in range(3) for s in range(2)]
+        assert {s.prompt for s in replies} == set(PROMPTS)
+        assert all(s.kl == pytest.approx(sum(s.token_kl)) and len(s.token_kl) <= 8 for s in replies)
+        assert np.mean([s.kl for s in replies]) == pytest.approx(logged(trainer, SEQUENCE)[4])
+        assert run.config["callback"]["samples"] == 2
+        assert run.config["trainer"]["learning_rate"] == 1e-2
+        assert len(run.meta["reference_fingerprint"]) == 64
+    assert "finished" in (measured.run_dir / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_second_training_in_the_same_folder_gets_a_run_of_its_own(tmp_path, tiny_model_dir):
+    names = []
+    for _ in range(3):
+        measured = callback()
+        trained(tmp_path, tiny_model_dir, measured, max_steps=1)
+        names.append(measured.run_dir.name)
+    assert names == ["kleash", "kleash-2", "kleash-3"]
+
+
+def test_a_run_directory_that_is_taken_is_refused(tmp_path, tiny_model_dir):
+    trained(tmp_path / "a", tiny_model_dir, callback(run_dir=tmp_path / "run"), max_steps=1)
+    with pytest.raises(RunDirError, match=r"The run .*run exists"):
+        trained(tmp_path / "b", tiny_model_dir, callback(run_dir=tmp_path / "run"), max_steps=1)
+
+
+def test_training_stops_above_the_limit_with_a_sentence(tmp_path, tiny_model_dir, caplog):
+    measured = callback(every=1, stop_above=1e-6)
+    with caplog.at_level(logging.WARNING, "kleash"):
+        trainer = trained(tmp_path, tiny_model_dir, measured)
+    assert trainer.state.global_step == 1
+    assert logged(trainer, SEQUENCE)[1] > 1e-6
+    sentence = "nats per sequence on 3 held-out prompts, above stop_above = 1e-06, so training stops here"
+    assert sentence in caplog.text
+    with RunReader(measured.run_dir) as run:
+        assert run.status == "stopped"
+        assert sentence in run.status_reason
+        assert [event.name for event in run.events()] == ["starting_model", "stop_above"]
+
+
+def test_training_goes_on_below_the_limit(tmp_path, tiny_model_dir):
+    assert trained(tmp_path, tiny_model_dir, callback(stop_above=1e6)).state.global_step == 4
+
+
+def test_a_number_that_is_none_ends_the_run_with_a_reason(tmp_path, tiny_model_dir):
+    class Break(TrainerCallback):
+        def on_step_begin(self, args, state, control, model=None, **kwargs):
+            if state.global_step == 1:
+                with torch.no_grad():
+                    model.model.norm.weight.fill_(math.nan)
+
+    model, tokenizer = load(tiny_model_dir)
+    measured = callback()
+    trainer = trainer_of(model, tokenizer, tmp_path, Break(), measured)
+    with pytest.raises(RunStopped, match=r"step 2: policy_logprobs is nan at sequence 0, token 0"):
+        trainer.train()
+    with RunReader(measured.run_dir) as run:
+        assert run.status == "stopped"
+        assert "step 2" in run.status_reason
+
+
+class Reporter(TrainerCallback):
+    """Stands for W&B and the like, which come before the callbacks that a user passes."""
+
+    def __init__(self):
+        self.seen = {}
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if SEQUENCE in logs:
+            self.seen[state.global_step] = dict(logs)
+
+
+def test_an_attached_callback_reaches_the_reporters_too(tmp_path, tiny_model_dir):
+    model, tokenizer = load(tiny_model_dir)
+    reporter = Reporter()
+    trainer = trainer_of(model, tokenizer, tmp_path, reporter)
+    callback().attach(trainer)
+    trainer.train()
+    assert {step: logs[SEQUENCE] for step, logs in reporter.seen.items()} == {
+        step: value for step, value in logged(trainer, SEQUENCE).items() if step > 0
+    }
+    assert all("loss" in logs for logs in reporter.seen.values())
+
+
+def test_messages_go_through_the_chat_template(tmp_path, tiny_model_dir):
+    model, tokenizer = load(tiny_model_dir)
+    measured = KleashCallback([{"question": [{"role": "user", "content": "hi"}]}], column="question", max_length=4)
+    trainer = trainer_of(model, tokenizer, tmp_path, measured, max_steps=1)
+    trainer.train()
+    with RunReader(measured.run_dir) as run:
+        assert run.samples("before")[0].prompt.endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
+    assert not logged(trainer, SEQUENCE + "_stderr"), "one prompt has no error"
+
+
+def test_the_error_per_token_is_that_of_a_ratio_over_prompts():
+    """Two samples a prompt. Totals 6, 2, 4 over lengths 4, 4, 4: ratio 1, residuals 2, -2, 0, sd 2."""
+    totals, lengths = np.array([5.0, 1.0, 2.0, 0.0, 3.0, 1.0]), np.array([3, 1, 2, 2, 1, 3])
+    assert ratio_stderr(totals, lengths, 2) == pytest.approx(2 / 4 / math.sqrt(3))
+    assert ratio_stderr(totals[:2], lengths[:2], 2) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"every": 0}, "every = 0 leaves nothing to measure"),
+        ({"samples": -1}, "samples = -1 leaves nothing"),
+        ({"max_length": 0}, "max_length = 0 leaves nothing"),
+        ({"temperature": 0.0}, "temperature = 0.0: greedy sampling has no log-probabilities"),
+        ({"stop_above": 0.0}, "stop_above = 0.0: KL starts at 0"),
+        ({"stop_above": math.nan}, "stop_above = nan: KL starts at 0"),
+    ],
+)
+def test_numbers_that_cannot_work_are_refused(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        callback(**settings)
+
+
+def test_prompts_that_cannot_be_read_are_refused_before_there_is_a_trainer():
+    with pytest.raises(DataError, match="has no column 'prompts'"):
+        KleashCallback([{"prompt": "hello"}], column="prompts")
+
+
+def test_a_trainer_without_a_tokenizer_is_refused(tiny_model_dir):
+    model, _ = load(tiny_model_dir)
+    with pytest.raises(ModelError, match="processing_class is None"):
+        policy_of(model, None)
+
+
+def test_an_adapter_on_the_output_layer_is_refused(tiny_model_dir):
+    model, tokenizer = load(tiny_model_dir, tie_word_embeddings=False)
+    model = with_lora(model, target_modules=["q_proj", "lm_head"])
+    with pytest.raises(ModelError, match=r"the output layer of model .* is a peft\..*Linear.*target_modules"):
+        policy_of(model, tokenizer)
+
+
+def test_sharded_weights_are_refused(tiny_model_dir):
+    model, tokenizer = load(tiny_model_dir)
+    model.model.norm.weight.data = torch.empty(0)
+    with pytest.raises(ModelError, match=r"sharded over processes \('model.norm.weight' is not whole here\)"):
+        policy_of(model, tokenizer)
+
+
+def test_a_training_that_resumes_is_refused(tiny_model_dir):
+    model, tokenizer = load(tiny_model_dir)
+    with pytest.raises(ModelError, match="training resumes at step 7"):
+        callback().on_train_begin(None, TrainerState(global_step=7), None, model=model, processing_class=tokenizer)
