@@ -74,7 +74,7 @@ def batched(task: Task) -> tuple[Measured, Measured]:
 
 
 def kleash(task: Task) -> tuple[Measured, Measured]:
-    from kleash.gauge.measure import measure
+    from kleash.gauge.measuring import measure
 
     prompts = [{"prompt": [{"role": "user", "content": text}]} for text in task.conversations]
     found = measure(
@@ -200,9 +200,10 @@ def _stops(model: Any, tokenizer: Any) -> list[int]:
 
 def run_side(name: str, task: Task) -> Result:
     """Run one side in this process, and count what it takes."""
-    import kleash.gauge.measure  # noqa: F401 - imports are not timed
     import torch
     import transformers
+
+    import kleash.gauge.measuring  # noqa: F401 - imports are not timed
 
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(task.threads)

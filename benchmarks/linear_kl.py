@@ -3,7 +3,7 @@
 N tokens, H hidden, V vocabulary, a frozen head. Forward makes the logits of policy and reference; backward makes both
 again and multiplies the gradient by the head: five products of 2 N H V operations. They are timed alone at the chunk
 size that is fastest for them, in turns with `linear_kl` forward and backward. Extra memory is what the highest resident
-memory of a full call has above the resident memory after a small one (Linux). Each measurement has a process of its own.
+memory of a full call has above the resident memory after a small one (Linux). Each measurement has its own process.
 """
 
 from __future__ import annotations
@@ -66,17 +66,18 @@ class Problem:
 
 def best_chunk(product: Callable[[int], None]) -> int:
     """Return the chunk size at which a product is fastest."""
-    return min(CHUNKS, key=lambda chunk: seconds(lambda: product(chunk)))
+    return min(CHUNKS, key=lambda chunk: seconds(lambda: product(chunk))[0])
 
 
-def seconds(work: Callable[[], None]) -> float:
-    began = time.perf_counter()
+def seconds(work: Callable[[], None]) -> tuple[float, float]:
+    """Return wall seconds, and CPU seconds of all threads."""
+    wall, cpu = time.perf_counter(), time.process_time()
     work()
-    return time.perf_counter() - began
+    return time.perf_counter() - wall, time.process_time() - cpu
 
 
 def compare(problem: Problem, rounds: int) -> dict[str, float]:
-    """Return median seconds of the five products and of `linear_kl`, and the median of their ratios."""
+    """Return median wall seconds of the five products and of `linear_kl`, and the medians of their ratios."""
     forward, backward = best_chunk(problem.to_logits), best_chunk(problem.to_hidden)
 
     def products() -> None:
@@ -89,9 +90,10 @@ def compare(problem: Problem, rounds: int) -> dict[str, float]:
     return {
         "chunk_to_logits": forward,
         "chunk_to_hidden": backward,
-        "products_seconds": median(bare for bare, _ in pairs),
-        "linear_kl_seconds": median(ours for _, ours in pairs),
-        "ratio": median(ours / bare for bare, ours in pairs),
+        "products_seconds": median(bare for (bare, _), _ in pairs),
+        "linear_kl_seconds": median(ours for _, (ours, _) in pairs),
+        "wall_ratio": median(ours / bare for (bare, _), (ours, _) in pairs),
+        "cpu_ratio": median(ours / bare for (_, bare), (_, ours) in pairs),
     }
 
 
@@ -137,11 +139,11 @@ def main() -> None:
         print(json.dumps(results, indent=2))
         return
     print(f"N = {sizes[0]}, H = {sizes[1]}, V = {sizes[2]}; {options.threads} threads; load {os.getloadavg()[0]:.1f}")
-    print(f"{'':10}{'linear_kl':>12}{'five products':>16}{'ratio':>8}{'extra memory':>16}")
+    print(f"{'':10}{'linear_kl':>12}{'five products':>16}{'wall ratio':>12}{'CPU ratio':>12}{'extra memory':>15}")
     for name, found in results.items():
         print(
             f"{name:10}{found['linear_kl_seconds']:10.2f} s{found['products_seconds']:14.2f} s"
-            f"{found['ratio']:8.2f}{found['extra_bytes'] / 1e6:13.0f} MB"
+            f"{found['wall_ratio']:12.2f}{found['cpu_ratio']:12.2f}{found['extra_bytes'] / 1e6:12.0f} MB"
         )
 
 

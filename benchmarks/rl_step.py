@@ -2,8 +2,8 @@
 
 Both get the same model, prompts, samples per prompt, token limit, LoRA, dtype, optimiser and thread count, and both
 measure the KL: TRL by k3 on the sampled token, Kleash over the whole vocabulary. A step samples, rewards, scores policy
-and reference, and updates. Each side lives in a process of its own, so that its peak memory is its own, and waits, idle,
-while the other takes its step. Machines are noisy: what counts is the median of the ratios of neighbouring steps, and
+and reference, and updates. Each side lives in a process of its own, so that its peak memory is its own, and idles while
+the other takes its step. Machines are noisy: what counts is the median of the ratios of neighbouring steps, and
 threads that wait for one another sleep (OMP_WAIT_POLICY) instead of taking the time of a core that someone else has.
 
 TRL runs in its fastest settings: no gradient checkpointing (its default is to checkpoint), autocast over bfloat16
@@ -16,6 +16,7 @@ Needs `pip install 'kleash[bench,demo]'`.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
@@ -112,7 +113,7 @@ def run_kleash(settings: Settings, pipe: Connection) -> None:
     _, data, rewarder = prepare(config)
     session = build(config, data, rewarder, Accelerator())
     turns = Turns(pipe)
-    for step in range(settings.num_steps):
+    for step in itertools.count():
         turns.begin()
         result = on_policy_step(session, step)
         turns.end(int(result.experience.lengths.sum()))

@@ -20,8 +20,8 @@ ROWS = [
 ]
 
 
-def vowels(completions, **columns):
-    return [sum(letter in "aeiou" for letter in text) / max(1, len(text)) for text in completions]
+def letters(completions, **columns):
+    return [sum(letter.isalpha() for letter in text) / max(1, len(text)) for text in completions]
 
 
 def grpo(settings, **given):
@@ -29,7 +29,7 @@ def grpo(settings, **given):
         **settings, per_device_train_batch_size=4, num_generations=4, max_completion_length=8, beta=0.0
     )
     rows = datasets.Dataset.from_list([{"prompt": row["prompt"]} for row in ROWS])
-    return trl.GRPOTrainer(args=config, reward_funcs=vowels, train_dataset=rows, **given)
+    return trl.GRPOTrainer(args=config, reward_funcs=letters, train_dataset=rows, **given)
 
 
 def dpo(settings, **given):

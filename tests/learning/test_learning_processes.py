@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,15 +14,11 @@ WORKER = Path(__file__).parents[1] / "support" / "two_processes.py"
 
 
 def launched(model, folder, processes, *overrides):
-    """What each process printed at its end."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(processes)]
-    launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1"]
-    launch += ["--main_process_port", str(port)]
+    """What each process left at its end."""
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
     command = [*launch, str(WORKER), str(model), str(folder), *overrides]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=170, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(path.read_text()) for path in sorted(folder.glob("rank_*.json"))]
 
@@ -40,7 +35,14 @@ def test_two_processes_make_the_update_that_one_makes_of_the_same_samples(tiny_m
     assert first["weights"] == pytest.approx(alone["weights"], abs=1e-5)
     assert max(abs(weight) for weight in alone["weights"]) > 1e-3
     with RunReader(one / "runs" / "run") as single, RunReader(two / "runs" / "run") as double:
-        for key in ("kl/exact_per_sequence", "reward/proxy", "loss/policy", "loss/kl", "optim/grad_norm", "control/beta"):
+        for key in (
+            "kl/exact_per_sequence",
+            "reward/proxy",
+            "loss/policy",
+            "loss/kl",
+            "optim/grad_norm",
+            "control/beta",
+        ):
             ours, theirs = single.series(key), double.series(key)
             assert [step for step, _, _ in ours] == [step for step, _, _ in theirs]
             assert [v for _, v, _ in ours] == pytest.approx([v for _, v, _ in theirs], rel=1e-3, abs=1e-5), key

@@ -66,8 +66,12 @@ def test_a_killed_run_resumes_to_the_numbers_of_an_uninterrupted_one(
 def test_a_changed_reference_is_refused_on_resume(tiny_model_dir, tmp_path):
     model = tmp_path / "model"
     shutil.copytree(tiny_model_dir, model)
-    (tmp_path / "reward.py").write_text("def vowels(completions):\n    return [float(i) for i in range(len(completions))]\n")
-    config = settings(model, tmp_path, "training.steps=4", "training.checkpoint_every=2", "algorithm.kl.stop_above=1e-9")
+    (tmp_path / "reward.py").write_text(
+        "def vowels(completions):\n    return [float(i) for i in range(len(completions))]\n"
+    )
+    config = settings(
+        model, tmp_path, "training.steps=4", "training.checkpoint_every=2", "algorithm.kl.stop_above=1e-9"
+    )
     with pytest.raises(Exception, match="stop_above"):
         train(config, observer=Silent())
     path = tmp_path / "runs" / "run"
@@ -88,7 +92,10 @@ def test_a_changed_reference_is_refused_on_resume(tiny_model_dir, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(tiny_model_dir, tmp_path, number):
-    slow = "import time\n\n\ndef vowels(completions):\n    time.sleep(0.2)\n    return [float('a' in c) + len(c) for c in completions]\n"
+    slow = (
+        "import time\n\n\ndef vowels(completions):\n    time.sleep(0.2)\n"
+        "    return [float('a' in text) + len(text) for text in completions]\n"
+    )
     (tmp_path / "reward.py").write_text(slow)
     settings_ = ["training.steps=50", "training.checkpoint_every=50"]
     process = subprocess.Popen(

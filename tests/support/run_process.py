@@ -1,4 +1,4 @@
-"""A run in a process of its own that can be told where to die: `python run_process.py start|resume MODEL FOLDER ...`."""
+"""A run in a process of its own that dies where it is told: `python run_process.py start|resume MODEL FOLDER WHERE`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One rank of a run under `accelerate launch`: `two_processes.py MODEL FOLDER [own-samples] [key=value ...]`.
+"""One rank of a run under `torchrun`: `two_processes.py MODEL FOLDER [own-samples] [key=value ...]`.
 
-Unless it is to draw samples of its own, each sequence's random numbers depend on its prompt alone, so that any number of
-processes draws the same.
+Unless it is to draw samples of its own, each sequence's random numbers depend on its prompt alone, so that any number
+of processes draws the same.
 """
 
 from __future__ import annotations

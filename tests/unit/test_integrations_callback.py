@@ -5,8 +5,16 @@ import math
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainerCallback, TrainerState, TrainingArguments
+from peft import LoraConfig, PromptTuningConfig, get_peft_model
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
 from kleash.errors import ConfigError, DataError, ModelError, RunDirError, RunStopped
 from kleash.integrations import KleashCallback
@@ -153,11 +161,15 @@ def test_the_model_and_the_random_numbers_are_left_as_they_were(tiny_model_dir):
     modes = {name: module.training for name, module in model.named_modules()}
     trainable = {name: p.requires_grad for name, p in model.named_parameters()}
     policy, state = policy_of(model, tokenizer), torch.get_rng_state()
-    with pytest.raises(KeyError), undisturbed(policy):
-        torch.rand(3)
-        assert not any(module.training for module in policy.causal_lm.modules())
-        with model.disable_adapter():
-            raise KeyError
+
+    def interrupted():
+        with undisturbed(policy), model.disable_adapter():
+            torch.rand(3)
+            assert not any(module.training for module in policy.causal_lm.modules())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert {name: module.training for name, module in model.named_modules()} == modes
     assert {name: p.requires_grad for name, p in model.named_parameters()} == trainable
     assert torch.equal(torch.get_rng_state(), state)
@@ -283,7 +295,9 @@ def test_a_number_that_is_none_ends_the_run_with_a_reason(tmp_path, tiny_model_d
     model, tokenizer = load(tiny_model_dir)
     measured = callback()
     trainer = trainer_of(model, tokenizer, tmp_path, Break(), measured)
-    with pytest.raises(RunStopped, match=r"step 2: policy_logprobs is nan at sequence 0, token 0"):
+    with pytest.raises(
+        RunStopped, match=r"step 2: policy_logprobs is nan at sequence 0, token 0 .* not finite\. The trainer made"
+    ):
         trainer.train()
     with RunReader(measured.run_dir) as run:
         assert run.status == "stopped"
@@ -364,6 +378,13 @@ def test_an_adapter_on_the_output_layer_is_refused(tiny_model_dir):
         policy_of(model, tokenizer)
 
 
+def test_a_soft_prompt_is_refused(tiny_model_dir):
+    model, tokenizer = load(tiny_model_dir)
+    model = get_peft_model(model, PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
+    with pytest.raises(ModelError, match=r"trains 'prompt_encoder.*', which is no part of the language model"):
+        policy_of(model, tokenizer)
+
+
 def test_sharded_weights_are_refused(tiny_model_dir):
     model, tokenizer = load(tiny_model_dir)
     model.model.norm.weight.data = torch.empty(0)
@@ -371,7 +392,38 @@ def test_sharded_weights_are_refused(tiny_model_dir):
         policy_of(model, tokenizer)
 
 
-def test_a_training_that_resumes_is_refused(tiny_model_dir):
+def test_a_fresh_adapter_resumes_with_its_run_and_ends_where_the_uninterrupted_one_does(tmp_path, tiny_model_dir):
+    saving = {"save_strategy": "steps", "save_steps": 3, "max_steps": 6}
+    torch.manual_seed(3)
+    whole = trained(tmp_path / "a", tiny_model_dir, callback(), {}, **saving)
+    resumed = callback(run_dir=tmp_path / "a" / "kleash")
+    torch.manual_seed(3)
     model, tokenizer = load(tiny_model_dir)
-    with pytest.raises(ModelError, match="training resumes at step 7"):
-        callback().on_train_begin(None, TrainerState(global_step=7), None, model=model, processing_class=tokenizer)
+    trainer = trainer_of(with_lora(model), tokenizer, tmp_path / "a", resumed, **saving)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-3"))
+    assert logged(trainer, SEQUENCE) == logged(whole, SEQUENCE)
+    with RunReader(resumed.run_dir) as run:
+        assert run.status == "finished"
+        assert [step.step for step in run.steps()] == [0, 2, 4, 6]
+        assert {step: value for step, value, _ in run.series("eval/kl/exact_per_sequence")} == logged(whole, SEQUENCE)
+
+
+@pytest.mark.parametrize("start", ["full", "continued", "no run"])
+def test_a_resumed_training_whose_start_is_gone_is_refused(tmp_path, tiny_model_dir, start):
+    model, tokenizer = load(tiny_model_dir)
+    model = model if start == "full" else with_lora(model)
+    if start == "continued":
+        move(model)
+    first = callback(run_dir=tmp_path / "run")
+    trainer_of(model, tokenizer, tmp_path, first, max_steps=1).train()
+    again = callback(run_dir=None if start == "no run" else first.run_dir)
+    with pytest.raises(
+        ModelError, match=r"training resumes after step 1 \(run_dir = .*\), and the model .* not in memory"
+    ):
+        again.on_train_begin(
+            TrainingArguments(output_dir=str(tmp_path), use_cpu=True),
+            TrainerState(global_step=1),
+            TrainerControl(),
+            model=model,
+            processing_class=tokenizer,
+        )

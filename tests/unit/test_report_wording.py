@@ -1,6 +1,6 @@
 import pytest
 
-from kleash.report.wording import number, percent, with_error
+from kleash.report.wording import number, percent, with_error, with_interval
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,20 @@ def test_numbers(value, text):
 )  # fmt: skip
 def test_a_value_has_as_many_decimals_as_its_error(value, stderr, text):
     assert with_error(value, stderr) == text
+
+
+@pytest.mark.parametrize(
+    ("ends", "text"),
+    [
+        ((3.1234, 2.71, 3.49), "3.12 [2.71, 3.49]"), ((0.08, 0.072, 0.088), "0.0800 [0.0720, 0.0880]"),
+        ((1234.0, 1100.0, 1400.0), "1,234 [1,100, 1,400]"), ((-0.5, -0.75, 0.25), "−0.50 [−0.75, 0.25]"),
+        ((0.0, 0.0, 0.0), "0 [0, 0]"), ((2e-5, 1e-5, 3e-5), "2e−5 [1e−5, 3e−5]"),
+        ((1.0, float("nan"), 2.0), "1 [nan, 2]"), ((1.5, float("nan"), float("nan")), "1.50"),
+        ((0.02, 0.0195, 0.0205), "0.02000 [0.01950, 0.02050]"),
+    ],
+)  # fmt: skip
+def test_an_interval_has_the_digits_of_its_half_width(ends, text):
+    assert with_interval(*ends) == text
 
 
 def test_percentages_do_not_break_over_lines():

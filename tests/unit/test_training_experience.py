@@ -13,7 +13,9 @@ from kleash.rollout.sampler import Completion
 from kleash.training.experience import Rewarder, Spread, unrewarded
 from kleash.training.step import on_policy_step
 
-PROMPTS = [RenderedPrompt(Prompt(None, text, {"answer": text[::-1]}, "here"), None, text, (1,)) for text in ("ab", "cd")]
+PROMPTS = [
+    RenderedPrompt(Prompt(None, text, {"answer": text[::-1]}, "here"), None, text, (1,)) for text in ("ab", "cd")
+]
 REPLIES = [Completion((1, 2, 3), (0.0,) * 3, True), Completion((1, 2, 3, 4, 5), (0.0,) * 5, False)]
 TEXTS = ["xyz", "hello"]
 

@@ -53,7 +53,9 @@ def test_rloo_weighs_every_token_alike():
     assert gradient.tolist() == [[-2.0] * 4, [1.0, 1.0, 0.0, 0.0]]
 
 
-@pytest.mark.parametrize(("normalization", "weights"), [("constant", (1, 1)), ("token", (1, 1)), ("sequence", (3 / 4, 3 / 2))])
+@pytest.mark.parametrize(
+    ("normalization", "weights"), [("constant", (1, 1)), ("token", (1, 1)), ("sequence", (3 / 4, 3 / 2))]
+)
 def test_grpo_normalizes_the_policy_term_only(normalization, weights):
     settings = Grpo(loss_normalization=normalization)
     gradient, _ = policy_gradient(settings, torch.tensor([2.0, -1.0]).double(), torch.tensor(1.0).double())

@@ -53,7 +53,7 @@ def test_facts_say_who_is_measured_against_whom_and_what_odd_answers_earn(make):
     facts = {fact.split()[0]: fact for fact in observer.facts}
     assert "with the adapter off" in facts["reference"]
     assert "fingerprint ffffffffffffffff" in facts["reference"]
-    assert facts["KL"].split() == "KL exact, scope sequence, in the loss, nats".split()
+    assert facts["KL"].split() == ["KL", "exact,", "scope", "sequence,", "in", "the", "loss,", "nats"]
     # "the the the the" has 4 vowels in 15 letters; "prompt number 7 says" has 4 in 20, two digits more make it 4 in 21
     assert "pays empty 0, constant 0.267, echoed 0.2" in facts["reward"]
     assert "weights to train" in facts["cost"]

@@ -60,9 +60,7 @@ def test_an_adapter_checkpoint_loads_in_peft(make, tmp_path, tiny_model_dir):
     base = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32)
     theirs = PeftModel.from_pretrained(base, tmp_path / "step_1").eval()
     with torch.no_grad():
-        torch.testing.assert_close(
-            theirs(TOKENS).logits, running.policy.causal_lm(TOKENS).logits, rtol=1e-4, atol=1e-4
-        )
+        torch.testing.assert_close(theirs(TOKENS).logits, running.policy.causal_lm(TOKENS).logits, rtol=1e-4, atol=1e-4)
     assert AutoTokenizer.from_pretrained(tmp_path / "step_1").eos_token_id == 257
 
 

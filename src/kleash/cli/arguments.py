@@ -87,7 +87,7 @@ def _add_gauge(commands: Commands) -> None:
     given.add_argument(
         "--prompts", metavar="FILE", help=".txt, .jsonl, .csv, .parquet or hub data set; default: built in"
     )
-    given.add_argument("--column", default="prompt", metavar="NAME", help="the column of the prompts; default: prompt")
+    given.add_argument("--column", metavar="NAME", help="the column of the prompts; default: prompt, else messages")
     given.add_argument("--corpus", metavar="FILE", help="text that both models read as it stands")
     given.add_argument("--limit", type=int, metavar="N", help="the first N prompts alone")
     how = gauge.add_argument_group("how it is measured")

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,14 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 from kleash.cli.gauge_summary import print_summary
 from kleash.cli.screen import screen
 from kleash.errors import ConfigError, RunDirError, RunStopped
-from kleash.report.wording import number, with_interval
+from kleash.report.wording import with_interval
 
 if TYPE_CHECKING:
-    from kleash.gauge.records import Gauge
+    from kleash.gauge.records import Gauge, Score
 
 STDOUT = "-"
+SPEED_WINDOW = 1800.0
+"""Seconds of the past that the time left is estimated from."""
 
 
 def run(
@@ -55,32 +58,35 @@ def run(
     _check(json_path, out, fail_above)
     console = screen(stderr=json_path == STDOUT)
     with _bar(console) as progress:
-        from kleash.gauge.measure import measure_many
+        from kleash.gauge.lm_eval import read_all
+        from kleash.gauge.measuring import measure_many
         from kleash.gauge.sources import checkpoints
 
         names = [name for given in tuned for name in checkpoints(given)] if curve else list(tuned)
-        gauges = measure_many(reference, names, progress=progress, **settings)
+        more = read_all(lm_eval, len(names))
+        found = measure_many(reference, names, progress=progress, **settings)
+    gauges = [_with_scores(gauge, scores) for gauge, scores in zip(found, more, strict=False)]
     print_summary(console, gauges)
     _write(gauges, json_path, out, console)
-    if any(gauge.partial for gauge in gauges):
+    if len(gauges) < len(names) or any(gauge.partial for gauge in gauges):
         raise KeyboardInterrupt
     _hold(gauges, fail_above)
 
 
 class Bar:
-    """A bar of the phase under way, with the time that is left of it."""
+    """A bar with the time that is left, and what is being done."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._task = progress.add_task("loading", total=None, count="")
-        self._phase = "loading"
+        self._done = 0
 
-    def __call__(self, phase: str, done: int, total: int) -> None:
-        """Move the bar; a new phase begins it anew."""
-        if phase != self._phase:
-            self._phase = phase
-            self._progress.reset(self._task, description=phase)
-        self._progress.update(self._task, completed=done, total=total, count=f"{done}/{total}")
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Move the bar; it begins anew with the next model."""
+        if done < self._done:
+            self._progress.reset(self._task)
+        self._done = done
+        self._progress.update(self._task, description=stage, completed=done, total=total, count=f"{done}/{total}")
 
 
 @contextmanager
@@ -96,10 +102,22 @@ def _bar(console: Console) -> Iterator[Bar]:
         console=console,
         expand=True,
         transient=True,
+        speed_estimate_period=SPEED_WINDOW,
         disable=not console.is_terminal,
     )
     with progress:
         yield Bar(progress)
+
+
+def _with_scores(gauge: Gauge, more: Sequence[Score]) -> Gauge:
+    """Return the gauge with further scores, which its verdict takes in."""
+    from kleash.gauge.verdict import verdict
+
+    if not more:
+        return gauge
+    scores = (*gauge.scores, *more)
+    said = verdict(gauge.reverse, gauge.forward, gauge.corpus, gauge.scale, scores, partial=gauge.partial)
+    return replace(gauge, scores=scores, verdict=said)
 
 
 def _check(json_path: str | None, out: Path | None, fail_above: float | None) -> None:
@@ -157,13 +175,15 @@ def _hold(gauges: Sequence[Gauge], limit: float | None) -> None:
         return
     above = []
     for gauge in gauges:
-        if gauge.reverse is None:
-            raise ConfigError(f"--fail-above {limit:g}: {gauge.tuned.name} has no KL per sequence. Give it prompts.")
-        mean = gauge.reverse.per_sequence.mean
+        name, mean = gauge.tuned.name, gauge.reverse.per_sequence.mean if gauge.reverse else None
+        if mean is None:
+            raise ConfigError(f"--fail-above {limit:g}: {name} has no KL per sequence. Give it prompts.")
+        if math.isfinite(mean.value) and math.isnan(mean.low):
+            raise ConfigError(f"--fail-above {limit:g}: one prompt gives {name} no interval. Give two prompts or more.")
         if not mean.low <= limit:
-            above.append(f"{gauge.tuned.name} moved {with_interval(mean.value, mean.low, mean.high)}")
+            above.append(f"{name} moved {with_interval(mean.value, mean.low, mean.high)}")
     if above:
         raise RunStopped(
             f"{'; '.join(above)} nats per sequence, KL(tuned ‖ reference): the whole 95 % interval is above the limit "
-            f"of {number(limit)} that --fail-above sets."
+            f"of {limit:g} that --fail-above sets."
         )

@@ -30,10 +30,9 @@ def kl_table(gauge: Gauge) -> Table | None:
     measured = [one for one in (gauge.reverse, gauge.forward) if one is not None]
     if not measured:
         return None
-    table = _table("KL in nats", "per sequence", "per token", "length", "cut")
+    table = _table("KL in nats", "per sequence", "per token", "length")
     for one in measured:
-        mean, length = one.per_sequence.mean, number(one.length.value)
-        table.add_row(NAMES[one.name], said(mean), said(one.per_token), length, percent(one.cut_share))
+        table.add_row(NAMES[one.name], said(one.per_sequence.mean), said(one.per_token), number(one.length.value))
     scale = {} if gauge.scale is None else {"bf16": gauge.scale.bf16_reverse, "4-bit": gauge.scale.int4_reverse}
     for name, found in scale.items():
         if found is not None:
@@ -104,7 +103,7 @@ def said(estimate: Estimate) -> str:
 
 def _print_one(console: Console, gauge: Gauge) -> None:
     console.print()
-    console.print(Text(_verdict(gauge), "bold"), soft_wrap=True)
+    console.print(Text(gauge.verdict, "bold"), soft_wrap=True)
     _print_notes(console, gauge.notes)
     for table in (kl_table(gauge), category_table(gauge), corpus_table(gauge), score_table(gauge)):
         if table is not None:
@@ -119,8 +118,9 @@ def _print_several(console: Console, gauges: Sequence[Gauge]) -> None:
     for gauge in gauges:
         console.print()
         console.print(Text(gauge.tuned.name, "bold"), soft_wrap=True)
-        console.print(_verdict(gauge), soft_wrap=True)
-        _print_notes(console, gauge.notes)
+        console.print(gauge.verdict, soft_wrap=True)
+    console.print()
+    _print_notes(console, list(dict.fromkeys(note for gauge in gauges for note in gauge.notes)))
     console.print()
     console.print(comparison(gauges))
 
@@ -128,10 +128,6 @@ def _print_several(console: Console, gauges: Sequence[Gauge]) -> None:
 def _print_notes(console: Console, notes: Sequence[str]) -> None:
     for note in notes:
         console.print(Text(f"note: {note}", "dim"), soft_wrap=True)
-
-
-def _verdict(gauge: Gauge) -> str:
-    return f"Interrupted; so far: {gauge.verdict}" if gauge.partial else gauge.verdict
 
 
 def _table(*titles: str) -> Table:

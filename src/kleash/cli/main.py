@@ -6,6 +6,7 @@ at once.
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: from argparse, after `--help`, `--version` (0) or a command line that does not parse (2).
     """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle threads that spin starve those that work
     arguments = vars(parser().parse_args(argv))
     module, _, function = arguments.pop("call").partition(":")
     try:

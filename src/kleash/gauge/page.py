@@ -6,11 +6,12 @@ replies of the reference (forward KL).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from kleash.gauge.naming import short_name, short_names
-from kleash.gauge.page_parts import along_the_reply, by_category, by_class, how_far, tokens, writing
+from kleash.gauge.page_parts import along_the_reply, by_category, by_class, how_far, percentage, tokens, writing
 from kleash.gauge.page_replies import replies
 from kleash.gauge.page_rest import corpus, curve, scores
 from kleash.gauge.records import Estimate, Gauge
@@ -19,6 +20,7 @@ from kleash.report.page import Section, folded, page, prose
 from kleash.report.tables import settings_table
 from kleash.report.wording import number
 
+AMOUNT = re.compile(r"[\d.,e+-]+ ± [\d.,e+-]+ nats")
 ASIDE = (
     "Every KL is exact over the vocabulary at each position, in nats. Intervals are 95 %, by a bootstrap over prompts: "
     "how far other prompts of the same kinds would move the number, not what prompts of other kinds would show."
@@ -52,19 +54,29 @@ def _header(gauge: Gauge, tuned: str = "") -> Html:
 
 
 def _summary(gauge: Gauge) -> Html:
-    return join([Html(f'<p class="headline">{escape(gauge.verdict)}</p>'), _aside(gauge.notes), _tiles(gauge)])
+    return join([_headline(gauge.verdict), _aside(gauge.notes), _tiles(gauge)])
 
 
 def _verdicts(gauges: Sequence[Gauge], names: Sequence[str]) -> Html:
-    """Return the verdict on the model that moved furthest as the headline; the others' stand in their sections."""
-    at, furthest = max(
-        enumerate(gauges), key=lambda pair: pair[1].reverse.per_sequence.mean.value if pair[1].reverse else 0.0
-    )
-    return join([Html(f'<p class="headline">{escape(f"{names[at]}: {furthest.verdict}")}</p>'), _aside(furthest.notes)])
+    """Return the verdict on the model that moved furthest; the others' stand in their sections."""
+    moved = [gauge.reverse.per_sequence.mean.value if gauge.reverse else 0.0 for gauge in gauges]
+    at = max(range(len(gauges)), key=moved.__getitem__)
+    which = Html(f'<p class="aside">Moved furthest: {escape(names[at])}</p>')
+    return join([which, _headline(gauges[at].verdict), _aside(gauges[at].notes)])
+
+
+def _headline(verdict: str) -> Html:
+    """Return the verdict with its first number in the colour of drift."""
+    found = AMOUNT.search(verdict)
+    start, end = found.span() if found else (0, 0)
+    amount = f'<b class="drift">{escape(verdict[start:end])}</b>' if found else ""
+    return Html(f'<p class="headline">{escape(verdict[:start])}{amount}{escape(verdict[end:])}</p>')
 
 
 def _aside(notes: Sequence[str]) -> Html:
-    return join(Html(f'<p class="aside">{escape(text)}</p>') for text in (ASIDE, *notes))
+    """Return how to read the numbers, and what was noted on the way."""
+    sentences = " ".join(f"{note[:1].upper()}{note[1:].rstrip('.')}." for note in notes)
+    return join(Html(f'<p class="aside">{escape(text)}</p>') for text in (ASIDE, sentences) if text)
 
 
 def _tiles(gauge: Gauge) -> Html:
@@ -72,10 +84,11 @@ def _tiles(gauge: Gauge) -> Html:
     tiles = []
     if reverse:
         tiles.append(_tile("KL(tuned ‖ reference)", reverse.per_sequence.mean, "nats per sequence"))
+        tiles.append(_tile("KL(tuned ‖ reference)", reverse.per_token, "nats per token"))
     if forward:
         tiles.append(_tile("KL(reference ‖ tuned)", forward.per_sequence.mean, "nats per sequence"))
     if gauge.corpus:
-        tiles.append(_tile("Same first choice", gauge.corpus.top1_agreement, "of the given text's tokens"))
+        tiles.append(_tile("Same first choice", gauge.corpus.top1_agreement, "of given tokens", percentage))
     if gauge.scale and gauge.scale.bf16_reverse:
         tiles.append(_tile("bf16 rounding alone", gauge.scale.bf16_reverse, "nats per sequence"))
     if gauge.scale and gauge.scale.int4_reverse:
@@ -83,10 +96,10 @@ def _tiles(gauge: Gauge) -> Html:
     return Html(f'<dl class="tiles">{join(tiles)}</dl>')
 
 
-def _tile(name: str, estimate: Estimate, unit: str) -> Html:
-    ends = f"{number(estimate.low)} to {number(estimate.high)}"
+def _tile(name: str, estimate: Estimate, unit: str, say: Callable[[float], str] = number) -> Html:
+    ends = f"{say(estimate.low)} to {say(estimate.high)}"
     return Html(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(number(estimate.value))}</dd>"
+        f"<div><dt>{escape(name)}</dt><dd>{escape(say(estimate.value))}</dd>"
         f'<dd class="small">{escape(ends)}<br>{escape(unit)}</dd></div>'
     )
 

@@ -27,6 +27,11 @@ def said(estimate: Estimate) -> str:
     return with_interval(estimate.value, estimate.low, estimate.high)
 
 
+def percentage(share: float) -> str:
+    """Return a share as a percentage in three digits."""
+    return f"{number(100 * share)} %"
+
+
 def how_far(gauge: Gauge) -> Html:
     """Return both distributions over replies, their quantiles, and the scale to read them on."""
     measured = directions(gauge)
@@ -69,7 +74,7 @@ def along_the_reply(gauge: Gauge) -> Html:
     measured = [one for one in directions(gauge) if one.by_position]
     if not measured:
         return Html()
-    highest = max((end.high for one in measured for end in one.by_position), default=0.0)
+    highest = max(end for one in measured for _, bin in positions(one) for end in bin.ends)
     text = prose(
         "Nats per token at each place in the reply, over the replies that reach it.",
         "Drift at the start is in what the reply sets out to say; drift that grows is in how it goes on.",

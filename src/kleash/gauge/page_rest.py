@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kleash.gauge.naming import checkpoint_steps
-from kleash.gauge.page_parts import NAMES, directions, interval, quantiles, said, spaced
-from kleash.gauge.records import Direction, Distribution, Estimate, Gauge
+from kleash.gauge.page_parts import NAMES, directions, interval, percentage, quantiles, said, spaced
+from kleash.gauge.records import Direction, Distribution, Gauge
+from kleash.report.charts import Tone
 from kleash.report.intervals import Curve, Interval, interval_curves, interval_reach, interval_rows
 from kleash.report.markup import Html, join
 from kleash.report.page import columns, prose
 from kleash.report.tables import table
-from kleash.report.wording import number, with_interval
+from kleash.report.wording import number
 
 QUANTILES = ["mean", "median", "90 %", "95 %", "99 %", "99.9 %", "max"]
 
@@ -26,10 +27,14 @@ def corpus(gauge: Gauge) -> Html:
         "Neither wrote them, so this is no KL of either model's replies: it says what became of the",
         "predictions on this text.",
     )
+    share = found.top1_agreement
     rows = [
         ("perplexity of the reference", said(found.reference_perplexity)),
         ("perplexity of the tuned model", said(found.tuned_perplexity)),
-        ("tokens where both prefer the same next token", _share(found.top1_agreement)),
+        (
+            "tokens where both prefer the same next token",
+            "{} [{}, {}]".format(*(percentage(one) for one in (share.value, share.low, share.high))),
+        ),
     ]
     summary = table(["both models", "value"], rows, caption="With 95 % intervals over texts.", numeric={"value"})
     distributions: list[tuple[str, Distribution]] = [
@@ -73,13 +78,14 @@ def curve(gauges: Sequence[Gauge], names: Sequence[str]) -> Html:
 
 def _curves(gauges: Sequence[Gauge], steps: Sequence[int]) -> Html:
     ordered = sorted(zip(steps, gauges, strict=True), key=lambda pair: pair[0])
+    tones: list[tuple[str, Tone]] = [("reverse", "drift"), ("forward", "quiet")]
     both = [
         Curve(NAMES[name], [(step, _mean(one, f"step {step}")) for step, one in _of(ordered, name)], tone)
-        for name, tone in (("reverse", "drift"), ("forward", "quiet"))
+        for name, tone in tones
     ]
     per_token = [
         Curve(NAMES[name], [(step, interval(f"step {step}", one.per_token)) for step, one in _of(ordered, name)], tone)
-        for name, tone in (("reverse", "drift"), ("forward", "quiet"))
+        for name, tone in tones
     ]
     return columns(
         [
@@ -123,8 +129,3 @@ def _mean(direction: Direction, name: str) -> Interval:
 
 def _both(gauge: Gauge) -> list[str]:
     return [said(one.per_sequence.mean) if one else number(None) for one in (gauge.reverse, gauge.forward)]
-
-
-def _share(estimate: Estimate) -> str:
-    """Return a share as a percentage with its interval."""
-    return with_interval(100 * estimate.value, 100 * estimate.low, 100 * estimate.high) + " %"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -28,6 +28,7 @@ TOKENS_AT_ONCE = {"cpu": 2048, "cuda": 32_768, "mps": 8192}
 
 Sequences = Sequence[Sequence[int]]
 BatchSize = int | Literal["auto"]
+Done = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,14 @@ class TokenNumbers:
     tuned_entropy: Float[np.ndarray, " N"]
     reference_entropy: Float[np.ndarray, " N"]
     same_top: Bool[np.ndarray, " N"]
+
+    def split(self, lengths: Sequence[int]) -> list[TokenNumbers]:
+        """One object a response."""
+        cuts = np.cumsum(lengths)[:-1]
+        return [TokenNumbers(*own) for own in zip(*(np.split(values, cuts) for values in self), strict=True)]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (getattr(self, field.name) for field in fields(self))
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,10 @@ class Reading:
     batch_size: BatchSize
     cache: Cache
 
+    def at_temperature(self, temperature: float) -> Reading:
+        """The same at another temperature."""
+        return replace(self, temperature=temperature)
+
 
 def draw(
     model: GaugedModel,
@@ -67,7 +80,7 @@ def draw(
     samples: int,
     max_length: int,
     seed: int,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Done = lambda done: None,
 ) -> list[Completion]:
     """Sample replies; those of one prompt are consecutive. `progress` is told how many are done."""
     key = {
@@ -106,7 +119,13 @@ def draw(
 
 
 def compare(
-    tuned: GaugedModel, reference: GaugedModel, prompts: Sequences, responses: Sequences, reading: Reading
+    tuned: GaugedModel,
+    reference: GaugedModel,
+    prompts: Sequences,
+    responses: Sequences,
+    reading: Reading,
+    *,
+    progress: Done = lambda done: None,
 ) -> TokenNumbers:
     """Score responses with both models, exactly over the vocabulary, the same batches for both.
 
@@ -116,6 +135,7 @@ def compare(
         prompts: one a response.
         responses: the tokens to score, none of them empty.
         reading: temperature, rows, batches and cache.
+        progress: told how many are done.
 
     Raises:
         ModelError: a model gives a number that is not finite.
@@ -130,18 +150,24 @@ def compare(
     }
     stored = reading.cache.get(**key)
     if stored is None:
-        stored = _compare(tuned, reference, prompts, responses, reading)
+        stored = _compare(tuned, reference, prompts, responses, reading, progress)
         reading.cache.put(stored, **key)
     return TokenNumbers(**stored)
 
 
 def _compare(
-    tuned: GaugedModel, reference: GaugedModel, prompts: Sequences, responses: Sequences, reading: Reading
+    tuned: GaugedModel,
+    reference: GaugedModel,
+    prompts: Sequences,
+    responses: Sequences,
+    reading: Reading,
+    progress: Done,
 ) -> dict[str, Any]:
+    done = 0
     lengths = np.array([len(response) for response in responses])
     starts = np.cumsum(lengths) - lengths
     names = [field.name for field in fields(TokenNumbers)]
-    out = {name: np.zeros(int(lengths.sum()), np.bool_ if name == "same_top" else np.float64) for name in names}
+    out: dict[str, Any] = {name: np.zeros(lengths.sum(), bool if name == "same_top" else float) for name in names}
     for rows in _batches(prompts, responses, reading.batch_size, tuned.device.type):
         batch = collate(
             [prompts[row] for row in rows],
@@ -161,6 +187,8 @@ def _compare(
         where = np.concatenate([np.arange(starts[row], starts[row] + lengths[row]) for row in rows])
         for name, values in zip(names, measured, strict=True):
             out[name][where] = values.cpu().numpy()
+        done += len(rows)
+        progress(done)
     return out
 
 

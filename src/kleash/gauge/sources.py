@@ -76,6 +76,7 @@ def identify(name: Named, base: Source | None = None) -> Source:
         RunDirError: a run without that checkpoint.
     """
     if isinstance(name, tuple):
+        _check_apart(name[0], base)
         config = name[0].config
         return Source(str(config._name_or_path or config.model_type), "memory", "", None, name)
     text = str(name)
@@ -114,12 +115,38 @@ def tokenizer_of(source: Source) -> Tokenizer:
     return load_tokenizer(source.weights)
 
 
+def rows_of(source: Source) -> int:
+    """Rows of its output layer, as its config says. Call `tokenizer_of` first: it explains what cannot be read."""
+    from transformers import AutoConfig
+
+    if source.loaded is not None:
+        config = source.loaded[0].config
+    elif source.kind == "gguf":
+        path = Path(source.weights)
+        config = AutoConfig.from_pretrained(str(path.parent), gguf_file=path.name)
+    else:
+        config = AutoConfig.from_pretrained(source.weights)
+    return int(config.get_text_config().vocab_size)
+
+
 def cannot_read_gguf(path: str, error: Exception) -> ModelError:
     """One sentence on why transformers refuses a GGUF file."""
     first = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
     return ModelError(
         f"{path} cannot be read by transformers: {first}. Gauge the Hugging Face folder that the file was made from"
     )
+
+
+def _check_apart(model: Any, base: Source | None) -> None:
+    """Refuse a PEFT model over the very object that is the reference: its adapter is on in both."""
+    if base is None or base.loaded is None or base.loaded[0] is model:
+        return
+    under, reference = (getattr(it, "get_base_model", lambda it=it: it)() for it in (model, base.loaded[0]))
+    if under is reference:
+        raise ModelError(
+            "the tuned model in memory is a PEFT wrapper around the reference's own layers, so that its adapter is on "
+            "in both. Save the adapter and give its folder"
+        )
 
 
 def _in_run(name: str) -> tuple[Path | None, Path | None]:

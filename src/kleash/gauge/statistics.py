@@ -75,7 +75,7 @@ def position_edges(longest: int) -> tuple[int, ...]:
 
 
 def loops(token_ids: Sequence[int], stopped: bool) -> bool:
-    """Whether a reply was cut while it repeated itself: it ends in 3 or more copies of one piece, 12 tokens at least."""
+    """Whether a reply was cut while it repeated itself: at least 3 copies of its end, together 12 tokens or more."""
     if stopped:
         return False
     ids = list(token_ids)
@@ -88,6 +88,6 @@ def loops(token_ids: Sequence[int], stopped: bool) -> bool:
 
 @lru_cache(maxsize=16)
 def _resamples(clusters: int) -> Any:
-    """How often each cluster is drawn in each resample, `[2000, clusters]`; float32 holds the small counts."""
+    """How often each cluster is drawn in each resample, `[2000, clusters]`."""
     counts = np.random.default_rng(0).multinomial(clusters, np.full(clusters, 1 / clusters), size=RESAMPLES)
-    return counts.astype(np.float32 if clusters <= 1000 else np.uint8)
+    return counts.astype(np.uint8)

@@ -10,13 +10,15 @@ from kleash.models.tokenizer import Tokenizer
 SHOWN = 3
 
 
-def check_tokenizers(reference: Tokenizer, tuned: Tokenizer) -> None:
+def check_tokenizers(reference: Tokenizer, reference_rows: int, tuned: Tokenizer, tuned_rows: int) -> None:
     """Refuse tokenizers that are not the same, id by id. A padding token that only one of them has is no difference.
+
+    Tokens beyond the rows of a model's output layer do not count: it can neither write nor score them.
 
     Raises:
         ModelError: with what differs.
     """
-    ours, theirs = _tokens(reference), _tokens(tuned)
+    ours, theirs = _tokens(reference, reference_rows), _tokens(tuned, tuned_rows)
     padding = {reference.inner.pad_token, tuned.inner.pad_token}
     moved = [token for token in ours if token in theirs and theirs[token] != ours[token]]
     only_ours = [token for token in ours if token not in theirs and token not in padding]
@@ -55,7 +57,7 @@ def shared_rows(reference: Tokenizer, reference_rows: int, tuned_rows: int) -> t
         ModelError: a head has fewer rows than the tokenizer has tokens.
     """
     rows = min(reference_rows, tuned_rows)
-    needed = 1 + max(i for token, i in _tokens(reference).items() if token != reference.inner.pad_token)
+    needed = 1 + max(i for token, i in _tokens(reference, reference_rows).items() if token != reference.inner.pad_token)
     if rows < needed:
         raise ModelError(
             f"an output layer of {rows} rows cannot hold the {needed} tokens of {reference.name!r}: tokens would be "
@@ -69,8 +71,8 @@ def shared_rows(reference: Tokenizer, reference_rows: int, tuned_rows: int) -> t
     )
 
 
-def _tokens(tokenizer: Tokenizer) -> dict[str, int]:
-    return dict(tokenizer.inner.get_vocab())
+def _tokens(tokenizer: Tokenizer, rows: int) -> dict[str, int]:
+    return {token: i for token, i in tokenizer.inner.get_vocab().items() if i < rows}
 
 
 def _count(tokens: list[str], what: str) -> str:

@@ -18,10 +18,11 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from kleash.data.prompts import load_prompts
 from kleash.data.render import render
-from kleash.errors import ConfigError, ModelError, RunStopped
+from kleash.errors import ConfigError, RunStopped
 from kleash.integrations.measurement import Measurement, undisturbed
-from kleash.integrations.starting import policy_of, starting_model
+from kleash.integrations.starting import policy_of, resumed_start, starting_model
 from kleash.report.run_page import write_report
+from kleash.runs.reader import RunReader
 from kleash.runs.records import Event, Sample, Status, Step
 from kleash.runs.schema import DATABASE
 from kleash.runs.writer import RunWriter
@@ -74,7 +75,8 @@ class KleashCallback(TrainerCallback):  # type: ignore[misc]
             max_length: longest reply, in tokens.
             temperature: of sampling; both models are divided by it.
             stop_above: end the training when the mean KL is above this, in nats per sequence; None: never.
-            run_dir: folder of the Kleash run, new or empty; by default `kleash` in the trainer's output_dir,
+            run_dir: folder of the Kleash run, new or empty, or the run to go on with where the trainer resumes from a
+                checkpoint; by default `kleash` in the trainer's output_dir,
                 `kleash-2` where that is taken, and so on.
             seed: of the replies; every measurement uses the same random numbers.
             column: the column that holds the prompt.
@@ -105,19 +107,19 @@ class KleashCallback(TrainerCallback):  # type: ignore[misc]
         """Take the model as it is for the start, open the run, and measure step 0.
 
         Raises:
-            ModelError: a model that cannot be measured, or a training that is resumed.
+            ModelError: a model that cannot be measured, or a resumed training whose start is not in memory.
             DataError: a prompt that does not fit the model.
-            RunDirError: the run directory cannot be written.
+            RunDirError: the run directory cannot be read or written.
         """
-        _check_beginning(state)
-        self._measure = self._prepare(kwargs["model"], kwargs["processing_class"])
+        self._measure = self._prepare(kwargs["model"], kwargs["processing_class"], state.global_step)
         self._latest, self._stopped = [], ""
-        reference = self._measure.reference
         if state.is_world_process_zero:
             self._writer = self._open(args, state, self._measure)
-            self._writer.write_event(Event(0, "info", "starting_model", f"KL is measured from {reference.description}"))
-            logger.warning("Kleash measures KL from %s; run directory %s", reference.description, self.run_dir)
-        state.log_history.append({**self._record(0), "epoch": 0.0, "step": 0})
+            start = f"KL is measured from {self._measure.reference.description}"
+            self._writer.write_event(Event(state.global_step, "info", "starting_model", start))
+            logger.warning("Kleash: %s. Run directory: %s", start, self.run_dir)
+        if state.global_step == 0:
+            state.log_history.append({**self._record(0), "epoch": 0.0, "step": 0})
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -164,36 +166,51 @@ class KleashCallback(TrainerCallback):  # type: ignore[misc]
             self._close("stopped" if self._stopped else "finished", self._stopped)
         self._measure = None
 
-    def _prepare(self, model: Any, processing_class: Any) -> Measurement:
+    def _prepare(self, model: Any, processing_class: Any, step: int) -> Measurement:
         policy = policy_of(model, processing_class)
         max_length = int(self._sampling["max_length"])
         prompts = render(self._prompts, policy.tokenizer, max_completion_length=max_length)
         with undisturbed(policy):
-            reference = starting_model(policy, [prompt.token_ids for prompt in prompts])
+            reference = (
+                resumed_start(policy, self.run_dir, step)
+                if step
+                else starting_model(policy, [prompt.token_ids for prompt in prompts])
+            )
         return Measurement(policy, reference, prompts, **self._sampling)  # type: ignore[arg-type]
 
     def _record(self, step: int) -> dict[str, float]:
-        """Measure, write the step to the run, and return what the trainer logs."""
+        """Measure, write the step to the run, and return what the trainer logs.
+
+        Raises:
+            RunStopped: a number is not finite; the run is closed first.
+        """
         assert self._measure is not None, "on_train_begin comes first"
         try:
             numbers, self._latest = self._measure(step)
         except RunStopped as stopped:
+            where, _, _ = str(stopped).partition(". ")
+            reason = (
+                f"{where}. The trainer made this update: lower its learning rate and go back to an older checkpoint"
+            )
             if self._writer is not None:
-                self._close("stopped", str(stopped))
-            raise
+                self._close("stopped", reason)
+            raise RunStopped(reason) from stopped
         if self._writer is not None:
             samples = self._latest if step else [replace(sample, split="before") for sample in self._latest]
             self._writer.write_step(Step(step, numbers.metrics, numbers.stderr, numbers.notes), samples)
         return _for_the_trainer(numbers)
 
     def _open(self, args: TrainingArguments, state: TrainerState, measurement: Measurement) -> RunWriter:
+        if state.global_step:
+            assert self.run_dir is not None, "resumed_start has read it"
+            return RunWriter.resume(self.run_dir, _last_recorded(self.run_dir, state.global_step))
         self.run_dir = self.run_dir or _free_folder(Path(args.output_dir))
         settings = {
             "model": {"name": measurement.policy.name},
             "algorithm": {"type": type(args).__name__},
             "training": {"steps": state.max_steps},
             "callback": {"every": self._every, "stop_above": self._stop_above, **self._sampling},
-            "trainer": args.to_sanitized_dict(),
+            "trainer": _settings(args),
         }
         facts = {
             "versions": {name: version(name) for name in VERSIONED},
@@ -225,19 +242,22 @@ def _for_the_trainer(numbers: Numbers) -> dict[str, float]:
     return logs
 
 
+def _settings(args: TrainingArguments) -> dict[str, bool | int | float | str | None]:
+    """The trainer's arguments, tokens masked, ready for JSON."""
+    plain = (bool, int, float, str, type(None))
+    return {name: value if isinstance(value, plain) else str(value) for name, value in args.to_dict().items()}
+
+
+def _last_recorded(run_dir: Path, step: int) -> int:
+    """The newest measurement of a run at or before `step`."""
+    with RunReader(run_dir) as run:
+        return max(recorded.step for recorded in run.steps() if recorded.step <= step)
+
+
 def _free_folder(output_dir: Path) -> Path:
     """`kleash` in the trainer's folder, or the first of `kleash-2`, `kleash-3`, ... that holds no run."""
     names = ("kleash" if i == 1 else f"kleash-{i}" for i in count(1))
     return next(output_dir / name for name in names if not (output_dir / name / DATABASE).exists())
-
-
-def _check_beginning(state: TrainerState) -> None:
-    if state.global_step > 0:
-        raise ModelError(
-            f"training resumes at step {state.global_step}: the model in memory is no longer the one that training "
-            "started from, so that a KL to the starting model would be measured from the wrong place. Resume without "
-            "the callback and run `kleash gauge` on the checkpoints, or start again from step 0"
-        )
 
 
 def _check_numbers(**numbers: int) -> None:

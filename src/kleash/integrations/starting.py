@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from kleash.models.policy import Policy
 from kleash.models.reference import AdapterReference, Reference
 from kleash.models.scoring import check_head, head_weight, response_hidden
 from kleash.models.tokenizer import wrap
+from kleash.runs.reader import RunReader
 
 PROMPTS_TO_COMPARE = 4
 """Prompts on which an adapter must change nothing to count as fresh."""
@@ -86,7 +88,8 @@ def policy_of(model: nn.Module, processing_class: Any) -> Policy:
     """The model and tokenizer of a trainer, as they are, to be sampled and scored.
 
     Raises:
-        ModelError: no tokenizer, sharded weights, or an output layer whose logits are no plain product.
+        ModelError: no tokenizer, sharded weights, weights trained outside of the language model, or an output layer
+            whose logits are no plain product.
     """
     inner = getattr(processing_class, "tokenizer", processing_class)
     if inner is None:
@@ -98,6 +101,7 @@ def policy_of(model: nn.Module, processing_class: Any) -> Policy:
     causal_lm: Any = model if peft_model is None else peft_model.get_base_model()
     name = getattr(causal_lm.config, "name_or_path", "") or type(causal_lm).__name__
     _check_whole(causal_lm, name)
+    _check_all_inside(model, causal_lm, name)
     check_head(causal_lm, name)
     _check_plain_head(causal_lm, name)
     return Policy(name, causal_lm, peft_model, wrap(inner, causal_lm.config, causal_lm.generation_config, name), None)
@@ -108,6 +112,26 @@ def starting_model(policy: Policy, prompts: Sequence[Sequence[int]]) -> Referenc
     if policy.peft_model is not None and _trains_only_lora(policy) and _adapter_changes_nothing(policy, prompts):
         return AdapterReference(policy, None)
     return StartingWeights(policy)
+
+
+def resumed_start(policy: Policy, run_dir: Path | None, step: int) -> Reference:
+    """The start of a training that is resumed after `step`: the adapter off, if the run's record agrees.
+
+    Raises:
+        ModelError: the weights that training began with are not in memory.
+        RunDirError: a run that cannot be read.
+    """
+    if run_dir is not None and policy.peft_model is not None and _trains_only_lora(policy):
+        reference = AdapterReference(policy, None)
+        with RunReader(run_dir) as run:
+            recorded = run.meta.get("reference_fingerprint")
+        if reference.fingerprint() == recorded:
+            return reference
+    raise ModelError(
+        f"training resumes after step {step} (run_dir = {run_dir}), and the model that it started from is not in "
+        "memory: that is so only for a LoRA adapter that began fresh, with run_dir = the run of the first steps to "
+        "prove it. Otherwise resume without the callback, and run `kleash gauge` on the start and the result"
+    )
 
 
 def _trains_only_lora(policy: Policy) -> bool:
@@ -132,6 +156,18 @@ def _check_whole(causal_lm: nn.Module, name: str) -> None:
             f"the weights of model {name!r} are sharded over processes ({sharded[0]!r} is not whole here), and the KL "
             "is measured within one process. Train without FSDP, tensor parallelism or DeepSpeed ZeRO-3, or run "
             "`kleash gauge` on the saved checkpoints"
+        )
+
+
+def _check_all_inside(model: nn.Module, causal_lm: nn.Module, name: str) -> None:
+    """Refuse what trains beside the language model, such as a soft prompt: its effect would be measured as 0."""
+    inside = {id(parameter) for parameter in causal_lm.parameters()}
+    outside = [key for key, p in model.named_parameters() if p.requires_grad and id(p) not in inside]
+    if outside:
+        raise ModelError(
+            f"the trainer trains {outside[0]!r}, which is no part of the language model {name!r} (a soft prompt or a "
+            "further head): the KL would not see it. Use an adapter that sits in the model's layers, such as LoRA, or "
+            "leave the callback out"
         )
 
 

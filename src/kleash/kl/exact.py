@@ -12,6 +12,7 @@ formulas are in `_LinearKL.backward`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +20,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 CHUNK_BYTES = 50_000_000
-"""Size of one float32 `[chunk, V]` buffer; a few of these are all the extra memory that `linear_kl` takes."""
+"""Size of one `[chunk, V]` buffer, if it were float32; two, in the dtype of the head, are most of the extra memory."""
+KEEP_BYTES = 200_000_000
+"""Logits of both models that are together at most this large are kept from forward, not made again in backward."""
+CACHE_BYTES = 3_200_000
+"""On a CPU, size of one float32 `[block, V]` buffer: four of these stay in its cache from one pass to the next."""
 
 
 class LinearKL(NamedTuple):
@@ -125,20 +130,21 @@ def linear_comparison(
     Arguments, units, sign, precision and errors are those of `linear_kl`, and so are the numbers it shares with it.
     Gradient: none. Where several tokens are equally likely, the one of lowest id is a model's most likely token.
     """
-    rows = _checked_rows(policy_head, reference_head, temperature, chunk_size)
     count = policy_hidden.shape[0]
-    rows = max(1, min(rows, count))
+    rows = max(1, min(_checked_rows(policy_head, reference_head, temperature, chunk_size), count))
     policy, reference = _Logits(policy_head, rows, temperature), _Logits(reference_head, rows, temperature)
-    scratch = (torch.empty_like(policy.wide), torch.empty_like(policy.wide))
+    scratch = (policy.scratch(), policy.scratch())
     out = policy_hidden.new_empty(6, count, dtype=policy.wide.dtype)
     same_top = torch.empty(count, dtype=torch.bool, device=policy_hidden.device)
-    for start in range(0, count, rows):
-        part = slice(start, min(start + rows, count))
-        policy_logits, reference_logits = policy(policy_hidden[part]), reference(reference_hidden[part])
-        same_top[part] = policy_logits.argmax(dim=1) == reference_logits.argmax(dim=1)
-        out[:5, part], log_z = _measure(policy_logits, reference_logits, targets[part], scratch)
-        probs, product = scratch[0][: len(reference_logits)], scratch[1][: len(reference_logits)]
-        out[5, part] = log_z[1] - torch.mul(probs, reference_logits, out=product).sum(dim=1)
+    for chunk in _cut(0, count, rows):
+        policy.multiply(policy_hidden, chunk)
+        reference.multiply(reference_hidden, chunk)
+        for part in _cut(chunk.start, chunk.stop, policy.block):
+            ours, theirs = policy[part], reference[part]
+            same_top[part] = ours.argmax(dim=1) == theirs.argmax(dim=1)
+            out[:5, part], log_z = _measure(ours, theirs, targets[part], scratch)
+            probs, product = scratch[0][: len(theirs)], scratch[1][: len(theirs)]
+            out[5, part] = log_z[1] - torch.mul(probs, theirs, out=product).sum(dim=1)
     return LinearComparison(out[0], out[1], out[2], out[3], out[4], out[5], same_top)
 
 
@@ -157,21 +163,42 @@ def _checked_rows(
 
 
 class _Logits:
-    """Logits of a chunk in a reused float32 (or float64) buffer, divided by the temperature."""
+    """Logits of a chunk in the dtype of the head; block by block in float32 (or float64), divided by the temperature.
 
-    def __init__(self, head: Tensor, rows: int, temperature: float) -> None:
-        self.head, self.temperature = head.T, temperature
-        self.product = torch.empty(rows, head.shape[0], dtype=head.dtype, device=head.device)
-        wide = torch.promote_types(head.dtype, torch.float32)
-        self.wide = self.product if wide == head.dtype else torch.empty_like(self.product, dtype=wide)
+    A block fits the cache of a CPU, so that only the product itself travels to memory and back. With `kept`, the
+    product of all tokens is there already.
+    """
 
-    def __call__(self, hidden: Tensor) -> Tensor:
-        rows = hidden.shape[0]
-        torch.mm(hidden, self.head, out=self.product[:rows])
-        logits = self.wide[:rows]
-        if logits.dtype != self.product.dtype:
-            logits.copy_(self.product[:rows])
+    def __init__(self, head: Tensor, rows: int, temperature: float, kept: Tensor | None = None) -> None:
+        self.head, self.temperature, self.kept, self.start = head.T, temperature, kept, 0
+        self.product = head.new_empty(rows, head.shape[0]) if kept is None else kept
+        fitting = max(1, CACHE_BYTES // (4 * head.shape[0])) if head.device.type == "cpu" else rows
+        self.block = min(fitting, rows)
+        self.wide = self.scratch()
+
+    def scratch(self) -> Tensor:
+        """A buffer for one block."""
+        dtype = torch.promote_types(self.product.dtype, torch.float32)
+        return self.product.new_empty(self.block, self.product.shape[1], dtype=dtype)
+
+    def multiply(self, hidden: Tensor, chunk: slice) -> None:
+        """Make the logits of `hidden[chunk]`: beside those before, if the buffer has room for all, else over them."""
+        if self.kept is None:
+            self.start = 0 if len(self.product) >= len(hidden) else chunk.start
+            torch.mm(hidden[chunk], self.head, out=self.narrow(chunk))
+
+    def narrow(self, part: slice) -> Tensor:
+        """Rows `part`, counted as in `hidden`, of the product."""
+        return self.product[part.start - self.start : part.stop - self.start]
+
+    def __getitem__(self, part: slice) -> Tensor:
+        logits = self.wide[: part.stop - part.start].copy_(self.narrow(part))
         return logits if self.temperature == 1.0 else logits.div_(self.temperature)
+
+
+def _cut(start: int, stop: int, size: int) -> Iterator[slice]:
+    """Slices of at most `size` that follow one another from `start` to `stop`."""
+    return (slice(first, min(first + size, stop)) for first in range(start, stop, size))
 
 
 class _LinearKL(torch.autograd.Function):
@@ -188,17 +215,21 @@ class _LinearKL(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         count = policy_hidden.shape[0]
         rows = max(1, min(rows, count))
-        policy = _Logits(policy_head, rows, temperature)
-        reference = _Logits(reference_head, rows, temperature)
-        scratch = (torch.empty_like(policy.wide), torch.empty_like(policy.wide))
+        size = 2 * count * policy_head.shape[0] * policy_head.itemsize
+        keep = size <= KEEP_BYTES and any(ctx.needs_input_grad[:2])
+        policy = _Logits(policy_head, count if keep else rows, temperature)
+        reference = _Logits(reference_head, count if keep else rows, temperature)
+        scratch = (policy.scratch(), policy.scratch())
         out = policy_hidden.new_empty(5, count, dtype=policy.wide.dtype)
         log_z = out.new_empty(2, count)
-        for start in range(0, count, rows):
-            part = slice(start, min(start + rows, count))
-            measured = _measure(policy(policy_hidden[part]), reference(reference_hidden[part]), targets[part], scratch)
-            out[:, part], log_z[:, part] = measured
+        for chunk in _cut(0, count, rows):
+            policy.multiply(policy_hidden, chunk)
+            reference.multiply(reference_hidden, chunk)
+            for part in _cut(chunk.start, chunk.stop, policy.block):
+                out[:, part], log_z[:, part] = _measure(policy[part], reference[part], targets[part], scratch)
         ctx.save_for_backward(policy_hidden, policy_head, reference_hidden, reference_head, targets, out, log_z)
         ctx.temperature, ctx.rows = temperature, rows
+        ctx.kept = (policy.product, reference.product) if keep else (None, None)
         ctx.set_materialize_grads(False)
         outputs = out.unbind(0)
         ctx.mark_non_differentiable(outputs[1])
@@ -214,31 +245,34 @@ class _LinearKL(torch.autograd.Function):
         policy_hidden, policy_head, reference_hidden, reference_head, targets, out, log_z = ctx.saved_tensors
         of_logprob, _, of_reverse, of_forward, _ = grads
         needs_reference = of_reverse is not None or of_forward is not None
-        policy = _Logits(policy_head, ctx.rows, ctx.temperature)
-        reference = _Logits(reference_head, ctx.rows, ctx.temperature) if needs_reference else None
-        scratch = (torch.empty_like(policy.wide), torch.empty_like(policy.wide))
+        policy = _Logits(policy_head, ctx.rows, ctx.temperature, ctx.kept[0])
+        reference = _Logits(reference_head, ctx.rows, ctx.temperature, ctx.kept[1]) if needs_reference else None
+        scratch = (policy.scratch(), policy.scratch())
+        narrow = policy_head.new_empty(ctx.rows, policy_head.shape[0])
         grad_hidden = torch.empty_like(policy_hidden)
         grad_head = torch.zeros_like(policy_head, dtype=policy.wide.dtype) if ctx.needs_input_grad[1] else None
-        for start in range(0, policy_hidden.shape[0], ctx.rows):
-            part = slice(start, min(start + ctx.rows, policy_hidden.shape[0]))
-            chosen = [None if grad is None else grad[part, None] for grad in grads]
-            logits = policy(policy_hidden[part])
-            of_logits = _grad_of_logits(
-                logits,
-                reference(reference_hidden[part]) if reference else None,
-                scratch,
-                chosen,
-                out[:, part, None],
-                log_z[:, part, None],
-            )
-            if of_logprob is not None:
-                of_logits.scatter_add_(1, targets[part, None], of_logprob[part, None])
-            if ctx.temperature != 1.0:
-                of_logits.div_(ctx.temperature)
-            narrow = policy.product[: logits.shape[0]].copy_(of_logits)
-            torch.mm(narrow, policy_head, out=grad_hidden[part])
+        for chunk in _cut(0, policy_hidden.shape[0], ctx.rows):
+            policy.multiply(policy_hidden, chunk)
+            if reference is not None:
+                reference.multiply(reference_hidden, chunk)
+            for part in _cut(chunk.start, chunk.stop, policy.block):
+                of_logits = _grad_of_logits(
+                    policy[part],
+                    None if reference is None else reference[part],
+                    scratch,
+                    [None if grad is None else grad[part, None] for grad in grads],
+                    out[:, part, None],
+                    log_z[:, part, None],
+                )
+                if of_logprob is not None:
+                    of_logits.scatter_add_(1, targets[part, None], of_logprob[part, None])
+                if ctx.temperature != 1.0:
+                    of_logits.div_(ctx.temperature)
+                narrow[part.start - chunk.start : part.stop - chunk.start].copy_(of_logits)
+            of_chunk = narrow[: chunk.stop - chunk.start]
+            torch.mm(of_chunk, policy_head, out=grad_hidden[chunk])
             if grad_head is not None:
-                grad_head.add_(narrow.T @ policy_hidden[part])
+                grad_head.add_(of_chunk.T @ policy_hidden[chunk])
         if grad_head is not None:
             grad_head = grad_head.to(policy_head.dtype)
         return grad_hidden, grad_head, None, None, None, None, None
@@ -247,7 +281,7 @@ class _LinearKL(torch.autograd.Function):
 def _measure(
     policy: Tensor, reference: Tensor, targets: Tensor, scratch: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """The five outputs `[5, n]` and both log-normalisers `[2, n]` of one chunk of logits `[n, V]`.
+    """The five outputs `[5, n]` and both log-normalisers `[2, n]` of one block of logits `[n, V]`.
 
     Overwrites the policy's logits, and leaves the reference's probabilities in the first scratch.
     """

@@ -27,8 +27,8 @@ class Interval:
     Attributes:
         name: what it is the estimate of.
         value: the estimate.
-        low: lower end.
-        high: upper end.
+        low: lower end; NaN where there is no interval, as from a single prompt.
+        high: upper end, or NaN.
         note: more about it, for the tooltip.
     """
 
@@ -44,9 +44,10 @@ class Interval:
         return with_interval(self.value, self.low, self.high)
 
     @property
-    def finite(self) -> bool:
-        """Whether it can be drawn."""
-        return all(math.isfinite(end) for end in (self.value, self.low, self.high))
+    def ends(self) -> tuple[float, float]:
+        """Where its interval is drawn; at the value where it has none."""
+        known = math.isfinite(self.low) and math.isfinite(self.high)
+        return (self.low, self.high) if known else (self.value, self.value)
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def interval_rows(
         reach: first and last value of the axis, so that charts line up; None: from 0 or below to the largest end.
         note: a sentence under the chart.
     """
-    drawn = [row for row in rows if row.finite]
+    drawn = [row for row in rows if math.isfinite(row.value)]
     if not drawn:
         return figure(title, Html(), NOTHING, note)
     low, high = reach or interval_reach(rows)
@@ -92,7 +93,7 @@ def interval_rows(
     def at(value: float) -> float:
         return NAMES + (value - low) / (high - low) * (size.width - NAMES - VALUES)
 
-    marks = ticks(low, high, 4)
+    marks = ticks(low, high, 6)
     grid = join(_upright(at(tick), size.height - 22, tick_text(tick, marks)) for tick in marks)
     head = Html(f'<text class="unit" x="{NAMES:.1f}" y="12">{escape(unit)}</text>')
     lines = [_row(row, at, TOP + ROW * (index + 0.5), tone, size) for index, row in enumerate(rows)]
@@ -102,7 +103,7 @@ def interval_rows(
 
 def interval_reach(rows: Sequence[Interval]) -> tuple[float, float]:
     """Return a horizontal range that holds 0 and every interval that can be drawn."""
-    return padded_range((end for row in rows if row.finite for end in (row.low, row.value, row.high)), (0.0,))
+    return padded_range((end for row in rows for end in row.ends), (0.0,))
 
 
 def interval_curves(
@@ -125,13 +126,13 @@ def interval_curves(
         note: a sentence under the chart.
     """
     points = [(x, one) for curve in curves for x, one in curve.points]
-    finite = [(x, one) for x, one in points if one.finite]
+    finite = [(x, one) for x, one in points if math.isfinite(one.value)]
     if lost := len(points) - len(finite):
         note = f"{note} {lost} of {len(points)} values are not finite and are not drawn.".strip()
     if not finite:
         return figure(title, Html(), NOTHING, note)
     across = (min(0.0, *(x for x, _ in finite)), max(x for x, _ in finite))
-    frame = Frame(WIDE, across, padded_range((end for _, one in finite for end in (one.low, one.high)), include))
+    frame = Frame(WIDE, across, padded_range((end for _, one in finite for end in one.ends), include))
     drawing = [
         draw_frame(frame, unit, axis, whole_ticks(*across, 6), ticks(*frame.y, 5)),
         *(_curve(frame, curve) for curve in curves),
@@ -152,30 +153,34 @@ def _upright(x: float, bottom: float, text: str) -> Html:
 
 def _row(row: Interval, at: Callable[[float], float], y: float, tone: Tone, size: Size) -> Html:
     name = row.name if len(row.name) <= LONGEST_NAME else row.name[: LONGEST_NAME - 1] + "…"
-    tip = escape(" · ".join(part for part in (row.name, row.said, row.note) if part))
     texts = (
         f'<text text-anchor="end" x="{NAMES - 10:.1f}" y="{y + 3.5:.1f}">{escape(name)}</text>'
         f'<text text-anchor="end" x="{size.width:.1f}" y="{y + 3.5:.1f}">{escape(row.said)}</text>'
     )
     mark = ""
-    if row.finite:
+    if math.isfinite(row.value):
         mark = (
-            f'<path class="whisker {tone}" d="M{at(row.low):.1f} {y:.1f}H{at(row.high):.1f}"/>'
+            f'<path class="whisker {tone}" d="M{at(row.ends[0]):.1f} {y:.1f}H{at(row.ends[1]):.1f}"/>'
             f'<circle class="dot {tone}" cx="{at(row.value):.1f}" cy="{y:.1f}" r="3.5"/>'
         )
-    return Html(f"<g><title>{tip}</title>{texts}{mark}</g>")
+    return Html(f"<g><title>{_tip(row)}</title>{texts}{mark}</g>")
 
 
 def _curve(frame: Frame, curve: Curve) -> Html:
-    points = [(frame.at_x(x), one) for x, one in curve.points if one.finite]
-    line = "L".join(f"{x:.1f} {frame.at_y(one.value):.1f}" for x, one in points)
-    marks = join(
-        Html(
-            f"<g><title>{escape(' · '.join(part for part in (one.name, one.said, one.note) if part))}</title>"
-            f'<path class="whisker {curve.tone}" d="M{x:.1f} {frame.at_y(one.low):.1f}V{frame.at_y(one.high):.1f}"/>'
-            f'<circle class="dot {curve.tone}" cx="{x:.1f}" cy="{frame.at_y(one.value):.1f}" r="3"/></g>'
-        )
-        for x, one in points
+    places = [(frame.at_x(x), frame.at_y(one.value)) for x, one in curve.points if math.isfinite(one.value)]
+    line = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+    drawn = f'<path class="line dots {curve.tone}" d="M{line}"/>' if len(places) > 1 else ""
+    return Html(drawn + join(_point(frame, x, one, curve.tone) for x, one in curve.points if math.isfinite(one.value)))
+
+
+def _point(frame: Frame, x: float, one: Interval, tone: Tone) -> Html:
+    across, (low, high) = frame.at_x(x), map(frame.at_y, one.ends)
+    return Html(
+        f"<g><title>{_tip(one)}</title>"
+        f'<path class="whisker {tone}" d="M{across:.1f} {low:.1f}V{high:.1f}"/>'
+        f'<circle class="dot {tone}" cx="{across:.1f}" cy="{frame.at_y(one.value):.1f}" r="3"/></g>'
     )
-    drawn = f'<path class="line dots {curve.tone}" d="M{line}"/>' if len(points) > 1 else ""
-    return Html(drawn + marks)
+
+
+def _tip(one: Interval) -> Html:
+    return escape(" · ".join(part for part in (one.name, one.said, one.note) if part))

@@ -36,9 +36,11 @@ def with_error(value: float, stderr: float | None) -> str:
 
 
 def with_interval(value: float, low: float, high: float) -> str:
-    """Return "value [low, high]", all to the second digit of the interval's half width."""
+    """Return "value [low, high]", all to the second digit of half the width; the value alone where it has no ends."""
+    if math.isnan(low) and math.isnan(high):
+        return number(value)
     half = (high - low) / 2
-    if not all(math.isfinite(end) for end in (value, low, high)) or not 1e-3 <= half < 1e6:
+    if not math.isfinite(value + half) or half == 0 or not 1e-3 <= max(abs(low), abs(high)) < 1e6:
         return f"{number(value)} [{number(low)}, {number(high)}]"
     decimals = max(0, min(6, 1 - _exponent(half)))
     return f"{_fixed(value, decimals)} [{_fixed(low, decimals)}, {_fixed(high, decimals)}]"

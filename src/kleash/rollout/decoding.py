@@ -7,7 +7,7 @@ position alone: the batch size changes what is drawn by no more than its roundin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -48,17 +48,22 @@ class DecodingSampler:
     ) -> list[Completion]:
         """See `kleash.rollout.sampler.Sampler`."""
         total = len(prompts) * num_samples
+        report = progress or _silent
         uniforms = torch.rand((total, max_length), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         drawn: list[Completion | None] = [None] * total
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-        for chunk in self._chunks(prompts, order, num_samples, max_length):
+        chunks = self._chunks(prompts, order, num_samples, max_length)
+        for number, chunk in enumerate(chunks):
+
+            def decoded(position: int, number: int = number) -> None:
+                report(number * max_length + position, len(chunks) * max_length)
+
             rows = [i * num_samples + g for i in chunk for g in range(num_samples)]
             decoding = _Decoding(self._model, self._tokenizer, temperature, max_length)
-            done = decoding.run([prompts[i] for i in chunk], num_samples, uniforms[rows])
+            done = decoding.run([prompts[i] for i in chunk], num_samples, uniforms[rows], decoded)
             for row, completion in zip(rows, done, strict=True):
                 drawn[row] = completion
-            if progress is not None:
-                progress(sum(c is not None for c in drawn), total)
+            decoded(max_length)
         return [completion for completion in drawn if completion is not None]
 
     def _chunks(
@@ -89,6 +94,10 @@ def cache_tokens(model: Any) -> int:
     return CPU_CACHE_BYTES // int(per_token)
 
 
+def _silent(done: int, total: int) -> None:
+    """Tell nobody."""
+
+
 class _Decoding:
     """One batch from prompt to last token."""
 
@@ -100,7 +109,11 @@ class _Decoding:
         self.head, self.scale = head_weight(model), logits_scale(model.config)
 
     def run(
-        self, prompts: Sequence[Sequence[int]], num_samples: int, uniforms: Float[Tensor, "B T"]
+        self,
+        prompts: Sequence[Sequence[int]],
+        num_samples: int,
+        uniforms: Float[Tensor, "B T"],
+        decoded: Callable[[int], None],
     ) -> list[Completion]:
         hidden, cache, mask = self._read(prompts, num_samples)
         total, uniforms = hidden.shape[0], uniforms.to(self.device)
@@ -111,6 +124,7 @@ class _Decoding:
         position = (mask.sum(dim=1) if mask is not None else torch.full_like(rows, len(prompts[0])))[:, None]
         look_every = 1 if self.device.type == "cpu" else GPU_STOP_CHECK
         for t in range(self.max_length):
+            decoded(t)
             token, logprob = self._draw(hidden, uniforms[rows, t])
             tokens[rows, t] = torch.where(going, token, -1)
             logprobs[rows, t] = torch.where(going, logprob, 0.0)

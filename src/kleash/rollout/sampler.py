@@ -21,7 +21,7 @@ class Completion:
 
 
 Progress = Callable[[int, int], None]
-"""Called with finished and total sequences while sampling."""
+"""Called while sampling with the positions decoded so far and the most there can be, batch after batch."""
 
 
 class Sampler(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ import torch
 from kleash.data.render import RenderedPrompt
 from kleash.errors import DataError, RunStopped
 from kleash.models.reference import Reference
-from kleash.rollout.sampler import Completion
+from kleash.rollout.sampler import Completion, Progress
 from kleash.training.experience import Experience, Spread, gather
 from kleash.training.observer import CheckResult, Observer
 from kleash.training.scoring import TokenRecord, measure, reference_states
@@ -30,6 +30,8 @@ MISMATCH_LIMIT = {torch.float32: 0.01, torch.bfloat16: 0.8}
 """Largest 99 % quantile of |sampler - scorer| in nats per token. bfloat16 alone makes 0.2 to 0.4 on a 135M model."""
 PADDING_LIMIT = {torch.float32: 2e-4, torch.bfloat16: 0.5}
 CHECKED_GROUPS = 2
+CHECKED_TOKENS = 64
+"""What the checks look at; whole replies are sampled once, for the reward."""
 
 
 def preflight(session: Session, observer: Observer, fingerprint: str) -> None:
@@ -41,11 +43,11 @@ def preflight(session: Session, observer: Observer, fingerprint: str) -> None:
     _reference_facts(session, observer, fingerprint)
     probe, seconds = _probe(session, observer)
     record = _measured(session, probe)
-    few = _first_groups(probe, CHECKED_GROUPS)
+    few = _selected(probe, range(min(CHECKED_GROUPS, len(probe.prompts))))
     checks: list[Callable[[], CheckResult]] = [
         lambda: _kl_at_start(session, record),
         lambda: _scores_repeat(session, few),
-        lambda: _padding(session, _extremes(probe)),
+        lambda: _padding(session, _selected(probe, _extremes(probe))),
         lambda: _sampler_agrees(session, few),
         lambda: _beta_has_gradient(session, few),
         lambda: _reward_varies(session, probe),
@@ -58,7 +60,7 @@ def preflight(session: Session, observer: Observer, fingerprint: str) -> None:
             failed.append(result)
     _start_controller(session, observer, probe)
     _odd_answers(session, observer, probe)
-    _cost(session, observer, seconds + _update_seconds(session, few, len(probe.prompts)))
+    _cost(session, observer, seconds + _update_seconds(session, few, int(probe.lengths.sum())))
     if failed:
         text = "; ".join(f"{result.name}: {result.detail}" for result in failed)
         names = ", ".join(f'"{result.name}"' for result in failed)
@@ -79,7 +81,14 @@ def _probe(session: Session, observer: Observer) -> tuple[Experience, float]:
     """Samples of the starting policy on training prompts: as many as one step."""
     prompts = list(session.data.train[: session.config.training.prompts_per_step])
     began = time.perf_counter()
-    completions = _sample(session, prompts, session.objective.num_generations, "probe", observer)
+    completions = _sample(
+        session,
+        prompts,
+        session.objective.num_generations,
+        "probe",
+        session.config.rollout.max_completion_length,
+        lambda done, total: observer.progress("probing", done, total),
+    )
     seconds = time.perf_counter() - began
     return gather(prompts, completions, session.policy.tokenizer, session.rewarder), seconds
 
@@ -89,16 +98,16 @@ def _sample(
     prompts: list[RenderedPrompt],
     num_samples: int,
     purpose: str,
-    observer: Observer | None = None,
+    max_length: int,
+    progress: Progress | None = None,
 ) -> list[Completion]:
-    rollout = session.config.rollout
     return session.make_sampler().sample(
         [prompt.token_ids for prompt in prompts],
         num_samples=num_samples,
-        max_length=rollout.max_completion_length,
-        temperature=rollout.temperature,
+        max_length=max_length,
+        temperature=session.config.rollout.temperature,
         seed=seed_for(session.config.training.seed, purpose),
-        progress=None if observer is None else lambda done, total: observer.progress("probing", done, total),
+        progress=progress,
     )
 
 
@@ -148,7 +157,7 @@ def _scores_repeat(session: Session, few: Experience) -> CheckResult:
 def _padding(session: Session, few: Experience) -> CheckResult:
     """Score the shortest and the longest group together, one padded to the other, and each alone."""
     together = _measured(session, few, groups=len(few.prompts))
-    alone = [_measured(session, _group(few, g)) for g in range(len(few.prompts))]
+    alone = [_measured(session, _selected(few, [g])) for g in range(len(few.prompts))]
     apart = np.concatenate([record.policy_logprobs for record in alone])
     largest = float(np.abs(together.policy_logprobs - apart).max())
     limit = PADDING_LIMIT[session.policy.dtype]
@@ -162,7 +171,8 @@ def _padding(session: Session, few: Experience) -> CheckResult:
 
 def _sampler_agrees(session: Session, few: Experience) -> CheckResult:
     with _perturbed(session):
-        completions = _sample(session, list(few.prompts), few.group_size, "perturbed")
+        length = min(CHECKED_TOKENS, session.config.rollout.max_completion_length)
+        completions = _sample(session, list(few.prompts), few.group_size, "perturbed", length)
         texts = [""] * len(completions)
         experience = Experience(few.prompts, completions, texts, few.rewards)
         record = _measured(session, experience)
@@ -228,10 +238,11 @@ def _start_controller(session: Session, observer: Observer, probe: Experience) -
     spread = Spread(float(scored.mean()), float(scored.std(ddof=1)), len(scored))
     session.rewarder.spread = spread
     kl = session.config.algorithm.kl
-    beta = starting_beta(kl, 1.0 if session.config.reward.rescale else spread.sd)
+    sd = 1.0 if session.config.reward.rescale else spread.sd
+    beta = starting_beta(kl, sd, float(probe.lengths.mean()))
     session.controller = make_controller(kl, beta)
     why = "as set" if kl.beta is not None else "from the reward's spread and the target"
-    if kl.beta is None and kl.target_nats_per_sequence is None:
+    if kl.beta is None and kl.target_nats_per_sequence is None and kl.target_nats_per_token is None:
         why = "the default"
     observer.fact(f"beta       starts at {beta:.4g} reward per nat ({why})")
 
@@ -258,11 +269,11 @@ def _odd_answers(session: Session, observer: Observer, probe: Experience) -> Non
     observer.fact(f"reward     pays {', '.join(paid)} for odd answers; {mean} for the policy's own")
 
 
-def _update_seconds(session: Session, few: Experience, groups: int) -> float:
-    """Time of scoring and updating a step's groups: about twice that of scoring them."""
+def _update_seconds(session: Session, few: Experience, tokens: int) -> float:
+    """Time of scoring and updating a step's tokens: about twice that of scoring them."""
     began = time.perf_counter()
     _measured(session, few)
-    return 2 * (time.perf_counter() - began) * groups / len(few.prompts)
+    return 2 * (time.perf_counter() - began) * tokens / max(1, int(few.lengths.sum()))
 
 
 def _question(prompt: RenderedPrompt) -> str:
@@ -308,33 +319,20 @@ def _perturbed(session: Session) -> Iterator[None]:
                 p.copy_(value)
 
 
-def _extremes(experience: Experience) -> Experience:
+def _extremes(experience: Experience) -> list[int]:
     """The group with the shortest prompt and the one with the longest."""
     order = sorted(range(len(experience.prompts)), key=lambda g: len(experience.prompts[g].token_ids))
+    return [order[0], order[-1]]
+
+
+def _selected(experience: Experience, groups: Sequence[int]) -> Experience:
+    """Some groups of an experience, each completion cut to `CHECKED_TOKENS`."""
     size = experience.group_size
-    chosen = [order[0], order[-1]]
-    rows = [g * size + i for g in chosen for i in range(size)]
+    rows = [g * size + i for g in groups for i in range(size)]
+    kept = [experience.completions[row] for row in rows]
     return Experience(
-        [experience.prompts[g] for g in chosen],
-        [experience.completions[i] for i in rows],
-        [experience.texts[i] for i in rows],
+        [experience.prompts[g] for g in groups],
+        [Completion(c.token_ids[:CHECKED_TOKENS], c.logprobs[:CHECKED_TOKENS], c.stopped) for c in kept],
+        [experience.texts[row] for row in rows],
         experience.rewards,
-    )
-
-
-def _first_groups(experience: Experience, count: int) -> Experience:
-    size = experience.group_size
-    return Experience(
-        experience.prompts[:count],
-        experience.completions[: count * size],
-        experience.texts[: count * size],
-        experience.rewards,
-    )
-
-
-def _group(experience: Experience, group: int) -> Experience:
-    size = experience.group_size
-    rows = slice(group * size, (group + 1) * size)
-    return Experience(
-        [experience.prompts[group]], experience.completions[rows], experience.texts[rows], experience.rewards
     )

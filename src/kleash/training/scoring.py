@@ -76,14 +76,18 @@ def measure(
     temperature: float,
     per_batch: int,
     step: int,
+    states: dict[int, Tensor] | None = None,
 ) -> TokenRecord:
     """Score an experience without training on it; `step` is for the error message.
+
+    `states` are the reference's hidden states of each group, where they are known already.
 
     Raises:
         RunStopped: a number is not finite.
     """
     batches = micro_batches(experience, range(len(experience.prompts)), per_batch)
-    states = reference_states(experience, batches, policy, reference)
+    if states is None:
+        states = reference_states(experience, batches, policy, reference)
     parts: dict[int, Tensor] = {}
     for groups in batches:
         batch = batch_of(experience, groups, policy)

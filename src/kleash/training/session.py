@@ -143,6 +143,12 @@ def build(
             f"prompts_per_step = {config.training.prompts_per_step} does not divide among "
             f"{accelerator.num_processes} processes. Use a multiple of the number of processes"
         )
+    if config.training.prompts_per_step // accelerator.num_processes < config.training.num_minibatches:
+        raise DataError(
+            f"num_minibatches = {config.training.num_minibatches} is more than the "
+            f"{config.training.prompts_per_step // accelerator.num_processes} prompts that each process has a step. "
+            "Use fewer minibatches, or more prompts_per_step"
+        )
     context = data.longest + config.rollout.max_completion_length
     loaded = None if given.model is None else (given.model, given.tokenizer)
     policy = load_policy(
@@ -175,16 +181,20 @@ def build(
     )
 
 
-def starting_beta(kl: Kl, reward_sd: float | None) -> float:
+def starting_beta(kl: Kl, reward_sd: float | None, mean_length: float = 1.0) -> float:
     """Beta as given; else, with a target, from the law of small KL: sd(reward) / sqrt(2 target), nats per sequence.
 
     The posterior at beta has KL of about Var(r) / (2 beta^2), so this is the price at which the optimum itself lies
-    near the target. Source: Korbak et al. 2022, expanded for small KL.
+    near the target; one per token is taken times the mean length of a reply. Source: Korbak et al. 2022, expanded for
+    small KL.
     """
     if kl.beta is not None:
         return kl.beta
-    if reward_sd and kl.target_nats_per_sequence is not None:
-        return float(reward_sd / (2 * kl.target_nats_per_sequence) ** 0.5)
+    target = kl.target_nats_per_sequence
+    if kl.target_nats_per_token is not None:
+        target = kl.target_nats_per_token * mean_length
+    if reward_sd and target is not None:
+        return float(reward_sd / (2 * target) ** 0.5)
     return DEFAULT_BETA
 
 

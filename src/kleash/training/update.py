@@ -131,7 +131,7 @@ class Updater:
         behavior: dict[int, Tensor] = {}
         record: TokenRecord | None = None
         if not self.plan.single:
-            record, behavior = self._score(experience, step)
+            record, behavior = self._score(experience, states, step)
         scored = time.perf_counter()
         totals = Totals.zero(self._policy.device)
         updates = 0
@@ -196,7 +196,9 @@ class Updater:
             drawn = in_rows.policy_logprobs.detach()
         return measured, Rows(in_rows, drawn, batch.response_mask)
 
-    def _score(self, experience: Experience, step: int) -> tuple[TokenRecord, dict[int, Tensor]]:
+    def _score(
+        self, experience: Experience, states: dict[int, Tensor], step: int
+    ) -> tuple[TokenRecord, dict[int, Tensor]]:
         """Log-probabilities of the policy before its first update, by group."""
         record = measure(
             experience,
@@ -205,6 +207,7 @@ class Updater:
             temperature=self.plan.temperature,
             per_batch=self.plan.groups_per_batch,
             step=step,
+            states=states,
         )
         flat = torch.tensor(record.policy_logprobs, device=self._policy.device, dtype=torch.float32)
         sizes = [tokens_of(experience, g) for g in range(len(experience.prompts))]
