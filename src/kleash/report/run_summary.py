@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from kleash.report.catalogue import HELD_OUT
 from kleash.report.charts import Point
 from kleash.report.markup import Html, escape, join
 from kleash.report.wording import number, percent, with_error
@@ -30,6 +31,12 @@ def summary(reader: RunReader) -> Html:
             _tiles(reader),
         ]
     )
+
+
+def drift_points(reader: RunReader, key: str) -> tuple[str, list[Point]]:
+    """Return where the KL was measured and the KL: held-out prompts only where none was measured in training."""
+    training = reader.series(key)
+    return ("training prompts", training) if training else ("held-out prompts", reader.series(HELD_OUT + key))
 
 
 def _reward_points(reader: RunReader) -> tuple[str, list[Point]]:
@@ -58,7 +65,7 @@ def _reward_sentence(reader: RunReader) -> Html:
 
 def _drift_sentence(reader: RunReader) -> Html:
     key = controlled_key(reader.config)
-    points = reader.series(key)
+    _, points = drift_points(reader, key)
     if not points:
         return Html("No KL was recorded.")
     step, kl, error = points[-1]
@@ -77,22 +84,22 @@ def _drift_sentence(reader: RunReader) -> Html:
 
 
 def _aside(reader: RunReader) -> str:
-    key = controlled_key(reader.config)
-    lately = [value for _, value, _ in reader.series(key)[-20:]]
+    where, points = drift_points(reader, controlled_key(reader.config))
+    lately = [value for _, value, _ in points[-20:]]
     average = f" Its mean over the last {len(lately)} steps is {number(sum(lately) / len(lately))}." if lately else ""
     return (
         "± is one standard error over the replies of a step, not over runs. KL is that of the last step, "
-        f"exact over the vocabulary, on training prompts.{average}"
+        f"exact over the vocabulary, on {where}.{average}"
     )
 
 
 def _tiles(reader: RunReader) -> Html:
     wanted = [
         ("Reward", _reward_points(reader)[1], _reward_points(reader)[0]),
-        ("KL per sequence", reader.series("kl/exact_per_sequence"), "nats"),
-        ("KL per token", reader.series("kl/exact_per_token"), "nats"),
+        ("KL per sequence", drift_points(reader, "kl/exact_per_sequence")[1], "nats"),
+        ("KL per token", drift_points(reader, "kl/exact_per_token")[1], "nats"),
         ("Beta", reader.series("control/beta"), "reward per nat"),
-        ("Reply length", reader.series("length/mean"), "tokens"),
+        ("Reply length", drift_points(reader, "length/mean")[1], "tokens"),
     ]
     steps = reader.steps()
     seconds = sum(value for _, value, _ in reader.series("time/total"))
