@@ -93,7 +93,7 @@ def _add_gauge(commands: Commands) -> None:
     how = gauge.add_argument_group("how it is measured")
     how.add_argument("--samples", type=int, default=1, metavar="N", help="replies to each prompt; default: 1")
     how.add_argument("--max-length", type=int, default=64, metavar="N", help="tokens of a reply at most; default: 64")
-    how.add_argument("--seed", type=int, default=0, metavar="N", help="of sampling and bootstrap; default: 0")
+    how.add_argument("--seed", type=int, default=0, metavar="N", help="of sampling; default: 0")
     how.add_argument("--dtype", choices=DTYPES, default="auto", help="of both models; default: auto")
     how.add_argument("--batch-size", type=_batch_size, default="auto", metavar="auto|N", help="replies at once")
     how.add_argument("--no-scale", dest="scale", action="store_false", help="leave bf16 and 4-bit rounding out")

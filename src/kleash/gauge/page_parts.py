@@ -177,7 +177,7 @@ def _rows(gauge: Gauge, groups: Callable[[Direction], Mapping[str, Estimate]], u
 
 
 def _scale(gauge: Gauge) -> Html:
-    """Return the drift of rounding the reference, and how many times that the model has moved."""
+    """Return how far rounding moves the reference, and how many times that the tuned model has moved."""
     if gauge.scale is None or gauge.reverse is None:
         return Html()
     moved = gauge.reverse.per_sequence.mean
@@ -193,5 +193,5 @@ def _scale(gauge: Gauge) -> Html:
     if not rows:
         return Html()
     headers = ["what", "nats per sequence", "the tuned model moved, times that"]
-    caption = "A scale: what rounding the reference's own weights does on its own replies to the same prompts."
+    caption = "A scale: how far the reference moves when its own weights are rounded, on the same prompts."
     return spaced(table(headers, rows, caption=caption, numeric=headers[1:]))

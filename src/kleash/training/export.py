@@ -9,7 +9,9 @@ import torch
 
 from kleash.config.schema import RunConfig
 from kleash.errors import ModelError, RunDirError
-from kleash.models.loading import load_policy, load_tokenizer
+from kleash.metrics import lookup
+from kleash.models import demo_model
+from kleash.models.loading import DEMO, load_policy, load_tokenizer
 from kleash.models.policy import Policy
 from kleash.models.reference import ModelReference
 from kleash.rollout.decoding import DecodingSampler
@@ -89,20 +91,21 @@ def _merge(config: RunConfig, folder: Path, out: Path, observer: Observer) -> Nu
 
 def _card(run_dir: Path, config: RunConfig, folder: Path, merged: Numbers | None) -> str:
     """Markdown: what it was made from, and how far it has moved."""
+    base = demo_model.HUB_ID if config.model.name == DEMO else config.model.name
     step = int(folder.name.removeprefix("step_"))
     with RunReader(run_dir) as reader:
         rows = [row for row in reader.steps() if row.step <= step]
         meta = reader.meta
     lines = [
         "---",
-        f"base_model: {config.model.name}",
+        f"base_model: {base}",
         "library_name: " + ("transformers" if merged or config.model.lora is False else "peft"),
         "tags: [kleash, reinforcement-learning]",
         "---",
         f"# {run_dir.name}, step {step}",
         "",
-        f"{config.model.name} trained with {config.algorithm.type.upper()} by Kleash on "
-        f"`{', '.join(config.reward.functions)}`. Weights: {meta.get('weights_source', config.model.name)}.",
+        f"{base} trained with {config.algorithm.type.upper()} by Kleash on "
+        f"`{', '.join(config.reward.functions)}`. Weights: {meta.get('weights_source', base)}.",
         "",
         f"Drift is KL(policy ‖ reference), exact over the vocabulary, at temperature {config.rollout.temperature:g}, "
         f"on held-out prompts of the run. Reference: {meta.get('reference')}, SHA-256 "
@@ -116,7 +119,8 @@ def _card(run_dir: Path, config: RunConfig, folder: Path, merged: Numbers | None
         if known:
             error = known[-1].stderr.get(key)
             spread = "" if error is None else f" ± {error:.2g}"
-            lines.append(f"| {key.removeprefix('eval/')} | {known[-1].step} | {known[-1].metrics[key]:.4g}{spread} |")
+            metric = lookup(key)
+            lines.append(f"| {metric.title}, {metric.unit} | {known[-1].step} | {known[-1].metrics[key]:.4g}{spread} |")
     if merged is not None:
         error = merged.stderr.get("kl/exact_per_sequence", float("nan"))
         lines.append(
