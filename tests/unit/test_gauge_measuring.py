@@ -292,15 +292,18 @@ def test_weights_that_are_not_finite_are_an_error_that_says_where(tiny_model_dir
 
 
 def interrupting(at):
-    """Progress that presses Ctrl-C at the given call."""
-    calls = []
+    """Progress that presses Ctrl-C once `at` sequences are done, counted from the first model on."""
+    before, last = 0, 0
 
     def progress(stage, done, total):
-        calls.append((stage, done, total))
-        if len(calls) == at:
+        nonlocal before, last
+        if done < last:
+            before += total
+        last = done
+        if before + done >= at:
             raise KeyboardInterrupt
 
-    return progress, calls
+    return progress
 
 
 def test_an_interrupted_measurement_keeps_what_is_finished_and_goes_on_from_there(
@@ -308,7 +311,7 @@ def test_an_interrupted_measurement_keeps_what_is_finished_and_goes_on_from_ther
 ):
     monkeypatch.setattr("kleash.gauge.pair.CHUNK_PROMPTS", 2)
     options = {**QUICK, "cache": True, "corpus": TEXTS}
-    progress, calls = interrupting(at=8)
+    progress = interrupting(at=10)  # in the second chunk of three
     found = measure(tiny_model_dir, other_model_dir, PROMPTS, progress=progress, **options)
     assert found.partial
     assert found.verdict.startswith("Interrupted, so only on what was finished: ")
@@ -324,24 +327,21 @@ def test_an_interrupted_measurement_keeps_what_is_finished_and_goes_on_from_ther
 
 
 def test_an_interrupt_before_anything_is_finished_stays_one(tiny_model_dir, other_model_dir):
-    progress, _ = interrupting(at=1)
+    progress = interrupting(at=1)
     with pytest.raises(KeyboardInterrupt):
         measure(tiny_model_dir, other_model_dir, PROMPTS, progress=progress, **QUICK)
 
 
 def test_an_interrupt_ends_the_list_of_models(tiny_model_dir, other_model_dir):
-    whole, calls = interrupting(at=0)
-    measure(tiny_model_dir, other_model_dir, PROMPTS, progress=whole, **QUICK)
-    progress, _ = interrupting(at=len(calls) + 3)
-    found = measure_many(tiny_model_dir, [other_model_dir, tiny_model_dir, other_model_dir], PROMPTS,
-                         progress=progress, **QUICK)  # fmt: skip
-    assert [gauge.partial for gauge in found] in ([False], [False, True])
+    progress = interrupting(at=24 + 20)  # 24 sequences a model: in the second model's second direction
+    found = measure_many(tiny_model_dir, [other_model_dir] * 3, PROMPTS, progress=progress, **QUICK)
+    assert [gauge.partial for gauge in found] == [False, True]
 
 
 def test_progress_ends_at_its_total(tiny_model_dir, other_model_dir):
-    progress, calls = interrupting(at=0)
-    measure(tiny_model_dir, other_model_dir, PROMPTS, samples=2, corpus=TEXTS, progress=progress,
-            **{**QUICK, "scale": True})  # fmt: skip
+    calls = []
+    options = {**QUICK, "scale": True, "samples": 2, "corpus": TEXTS}
+    measure(tiny_model_dir, other_model_dir, PROMPTS, progress=lambda *call: calls.append(call), **options)
     done = [done for _, done, _ in calls]
     assert done == sorted(done)
     assert {total for *_, total in calls} == {2 * (2 * 12 + 2 * 6) + 2}

@@ -124,15 +124,21 @@ def test_a_scale_of_zero_is_not_divided_by():
     assert rows(html, "bf16 rounding of the reference")[0][1:] == ["0 [0, 0]", "–"]
 
 
-def test_a_model_that_has_not_moved_has_a_page():
-    made = gauge(size=1e-300)
-    still = replace(
-        made.reverse,
-        replies=tuple(replace(one, token_kl=(0.0,) * len(one.tokens), kl=0.0) for one in made.reverse.replies),
-        by_category=dict.fromkeys(made.reverse.by_category, estimate(0.0)),
-        by_position=tuple(estimate(0.0) for _ in made.reverse.by_position),
-    )
-    assert page(replace(made, reverse=still)).titles == SECTIONS
+def test_a_model_that_has_not_moved_has_a_page_without_worst_tokens():
+    made = gauge()
+
+    def still(direction):
+        replies = tuple(replace(one, token_kl=(0.0,) * len(one.tokens), kl=0.0) for one in direction.replies)
+        zeros = {
+            "by_category": dict.fromkeys(direction.by_category, estimate(0.0)),
+            "by_class": dict.fromkeys(direction.by_class, estimate(0.0)),
+            "by_position": tuple(estimate(0.0) for _ in direction.by_position),
+            "per_token": estimate(0.0),
+        }
+        return replace(direction, replies=replies, **zeros)
+
+    shown = page(replace(made, reverse=still(made.reverse), forward=still(made.forward)))
+    assert shown.titles == [title for title in SECTIONS if title != "Tokens that drift most"]
 
 
 @pytest.mark.parametrize("missing", ["reverse", "forward"])

@@ -109,7 +109,7 @@ def _print_one(console: Console, gauge: Gauge) -> None:
         if table is not None:
             console.print()
             console.print(table)
-    if gauge.reverse is not None and gauge.reverse.worst_tokens:
+    if gauge.reverse is not None and gauge.reverse.per_token.value > 0:
         console.print()
         console.print(worst_tokens(gauge.reverse), soft_wrap=True)
 

@@ -38,7 +38,7 @@ class Cache:
         if name in self._memory or self._folder is None:
             return self._memory.get(name)
         try:
-            with np.load(self._folder / name, allow_pickle=False) as stored:
+            with (self._folder / name).open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 return {name: stored[name] for name in stored.files}
         except (OSError, ValueError, EOFError, zipfile.BadZipFile):
             return None

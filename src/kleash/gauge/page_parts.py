@@ -118,7 +118,7 @@ def tokens(gauge: Gauge) -> Html:
             numeric={"times", "mean", "share"},
         )
         for direction in directions(gauge)
-        if direction.worst_tokens
+        if direction.per_token.value > 0
     ]
     return columns(tables) if tables else Html()
 

@@ -103,7 +103,7 @@ def draw(
                 max_length=max_length,
                 temperature=reading.temperature,
                 seed=seed,
-                progress=lambda done, total: progress(done),
+                progress=lambda done, total: progress(done * len(prompts) * samples // total),
             )
         stored = {
             "tokens": np.array([token for reply in drawn for token in reply.token_ids], dtype=np.int64),
