@@ -71,6 +71,14 @@ _ALL = (
 METRICS: dict[str, Metric] = {metric.key: metric for metric in _ALL}
 
 
+FUNCTION_PREFIX = "reward/function/"
+"""Where there are several reward functions, each one's own mean is recorded behind this, by its name."""
+
+
 def lookup(key: str) -> Metric:
     """The declaration of a key, with or without `eval/`; KeyError if it was never declared."""
-    return METRICS[key.removeprefix("eval/")]
+    key = key.removeprefix("eval/")
+    if key.startswith(FUNCTION_PREFIX):
+        name = key.removeprefix(FUNCTION_PREFIX)
+        return Metric(key, f"Reward of {name}", "reward", f"Mean of the function {name} alone, unweighted.")
+    return METRICS[key]

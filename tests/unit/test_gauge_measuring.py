@@ -113,6 +113,17 @@ def test_the_checkpoints_of_a_run_make_a_curve_on_one_load(tiny_model_dir, tmp_p
     assert draws == [6, 6, 6]  # each checkpoint once, the reference once for both
 
 
+def test_several_models_read_what_each_alone_reads(tiny_model_dir, tmp_path, monkeypatch):
+    """The reference's states on its own replies are kept, as far as they fit."""
+    folders = [save_adapter(tiny_model_dir, tmp_path / str(seed), scale=0.3, seed=seed) for seed in (1, 2)]
+    options = {**QUICK, "corpus": TEXTS}
+    alone = [measure(tiny_model_dir, folder, PROMPTS, **options).to_dict() for folder in folders]
+    for room in (0, 3000, 10**9):
+        monkeypatch.setattr("kleash.gauge.models.REMEMBERED_BYTES", room)
+        both = measure_many(tiny_model_dir, folders, PROMPTS, **options)
+        assert [gauge.to_dict() for gauge in both] == alone
+
+
 def test_replies_carry_what_they_were_made_of(tiny_model_dir, other_model_dir):
     found = measure(tiny_model_dir, other_model_dir, PROMPTS, samples=2, **QUICK)
     assert [(reply.prompt_index, reply.sample_index) for reply in found.reverse.replies][:4] == [

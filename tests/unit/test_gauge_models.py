@@ -10,7 +10,7 @@ from tiny_model import byte_tokenizer, save_tiny_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from kleash.errors import ModelError
-from kleash.gauge.models import Loader, Narrowed
+from kleash.gauge.models import Loader, Narrowed, Remembering
 from kleash.gauge.sources import identify
 from kleash.models.batch import collate
 
@@ -119,6 +119,20 @@ def test_an_adapter_whose_tensors_do_not_fit_is_refused_whatever_base_it_names(
         ModelError, match=r"is not an adapter for this base: .*Gauge it against the base it was trained on"
     ):
         loader.load(identify(adapter, identify(tiny_model_dir)))
+
+
+def test_a_remembering_model_computes_each_batch_once(loader, batch, tiny_model_dir, monkeypatch):
+    model = loader.load(identify(tiny_model_dir))
+    expected, computed = model.hidden(batch), []
+    monkeypatch.setattr(model, "hidden", lambda asked: computed.append(asked) or expected)
+    remembering = Remembering(model)
+    again = collate([[256, 5, 6], [256, 7]], [[8, 9], [10]], pad=0, device=torch.device("cpu"))
+    assert remembering.hidden(batch) is remembering.hidden(again) is expected
+    assert len(computed) == 1
+    otherwise = collate([[256, 5], [256]], [[6, 8, 9], [7, 10]], pad=0, device=torch.device("cpu"))
+    assert torch.equal(otherwise.input_ids, batch.input_ids)
+    remembering.hidden(otherwise)
+    assert len(computed) == 2
 
 
 def test_a_narrowed_model_has_fewer_tokens_to_draw(loader, tiny_model_dir):

@@ -100,6 +100,17 @@ def test_a_gguf_file_that_cannot_be_read_says_why_in_one_sentence(tmp_path):
         tokenizer_of(identify(tmp_path / "broken.gguf"))
 
 
+def test_a_path_that_is_not_there_is_refused_with_the_nearest_name(tiny_model_dir, tmp_path):
+    (tmp_path / "model").mkdir()
+    for place in (tmp_path / "modle", tmp_path / "modle@3"):
+        with pytest.raises(ModelError, match=r"there is no such local folder\. Did you mean 'model'\? Check the path"):
+            identify(place)
+    with pytest.raises(ModelError, match=r"there is no such local folder\. Check the path"):
+        identify("./no/such/folder")
+    with pytest.raises(RunDirError, match="is not a run"):
+        identify(f"{tmp_path / 'model'}@3")
+
+
 def test_an_unknown_name_is_refused(tiny_model_dir):
     with pytest.raises(ModelError, match="no such local folder, and the hub gave nothing"):
         tokenizer_of(identify("nobody/no-such-model"))

@@ -19,16 +19,23 @@ def test_the_interval_is_that_of_independent_prompts_and_not_of_their_samples():
     """20 prompts whose 50 samples are all alike: 20 numbers, not 1,000."""
     values = np.random.default_rng(1).normal(size=20)
     found = statistics.mean(np.repeat(values, 50), np.repeat(np.arange(20), 50))
-    assert found.half_width == pytest.approx(1.96 * values.std() / math.sqrt(20), rel=0.1)
+    assert found.half_width == pytest.approx(2.093 * values.std(ddof=1) / math.sqrt(20), rel=0.1)
     assert (found.count, found.prompts) == (1000, 20)
 
 
-def test_the_interval_covers_normal_means_in_19_of_20_repeats():
-    """Within three binomial errors of 95 %, at 100 prompts."""
+@pytest.mark.parametrize("prompts", [5, 14, 100])
+def test_the_interval_covers_normal_means_in_19_of_20_repeats(prompts):
+    """Within three binomial errors of 95 %, however few prompts there are."""
     generator = np.random.default_rng(2)
-    found = [statistics.mean(generator.normal(size=100), np.arange(100)) for _ in range(300)]
+    found = [statistics.mean(generator.normal(size=prompts), np.arange(prompts)) for _ in range(300)]
     covered = np.mean([estimate.low <= 0 <= estimate.high for estimate in found])
     assert abs(covered - 0.95) < 3 * math.sqrt(0.95 * 0.05 / 300)
+
+
+def test_two_prompts_that_happen_to_agree_prove_little():
+    """Student's t with one degree of freedom: 12.7 standard errors."""
+    found = statistics.mean([1.0, 1.1], [0, 1])
+    assert found.half_width == pytest.approx(12.706 * 0.05 / 1.96 * math.sqrt(2), rel=0.01)
 
 
 def test_equal_values_have_an_interval_of_no_width():

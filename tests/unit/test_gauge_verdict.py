@@ -43,10 +43,10 @@ def test_one_token_that_moved_is_enough_to_have_moved():
 @pytest.mark.parametrize(
     ("value", "half", "expected"),
     [
-        (0.002, 0.0005, "Moved 0.002 ± 0.0005 nats per reply, no further than rounding its weights to bfloat16"),
-        (0.002, 0.0015, "Moved 0.002 ± 0.0015 nats per reply; less than rounding its weights to 4 bits"),
-        (0.9, 0.3, "Moved 0.9 ± 0.3 nats per reply; about as much as rounding its weights to 4 bits"),
-        (3.1, 0.4, "Moved 3.1 ± 0.4 nats per reply; more than rounding its weights to 4 bits (1 ± 0.1 nats)"),
+        (0.002, 0.0005, "Moved 0.00200 ± 5e−4 nats per reply, no further than rounding its weights to bfloat16"),
+        (0.002, 0.0015, "Moved 0.0020 ± 0.0015 nats per reply; less than rounding its weights to 4 bits"),
+        (0.9, 0.3, "Moved 0.90 ± 0.30 nats per reply; about as much as rounding its weights to 4 bits"),
+        (3.1, 0.4, "Moved 3.10 ± 0.40 nats per reply; more than rounding its weights to 4 bits (1.00 ± 0.10 nats)"),
     ],
 )
 def test_the_size_is_held_against_the_scale_by_whole_intervals(value, half, expected):
@@ -67,15 +67,15 @@ def test_the_size_is_held_against_the_scale_by_whole_intervals(value, half, expe
     ],
 )
 def test_a_category_is_named_only_where_its_interval_lies_above_the_overall_one(categories, expected):
-    assert said(moved("reverse", 4.0, 0.5, categories)) == f"Moved 4 ± 0.5 nats per reply{expected}."
+    assert said(moved("reverse", 4.0, 0.5, categories)) == f"Moved 4.00 ± 0.50 nats per reply{expected}."
 
 
 @pytest.mark.parametrize(
     ("value", "half", "expected"),
     [
-        (0.8, 0.1, "5 times smaller (0.8 ± 0.1 nats)"),
-        (20.0, 1.0, "5 times larger (20 ± 1 nats)"),
-        (3.4, 0.3, "about as large (3.4 ± 0.3 nats)"),
+        (0.8, 0.1, "5 times smaller (0.80 ± 0.10 nats)"),
+        (20.0, 1.0, "5 times larger (20.0 ± 1.0 nats)"),
+        (3.4, 0.3, "about as large (3.40 ± 0.30 nats)"),
     ],
 )
 def test_the_forgetting_direction_is_smaller_or_larger_only_where_the_intervals_are_apart(value, half, expected):
@@ -106,15 +106,15 @@ def test_scores_count_where_the_interval_of_their_difference_leaves_zero_out(siz
 
 def test_an_interrupted_measurement_says_so_first():
     found = said(moved("reverse", 4.0, 0.5), partial=True)
-    assert found == "Interrupted, so only on what was finished: moved 4 ± 0.5 nats per reply."
+    assert found == "Interrupted, so only on what was finished: moved 4.00 ± 0.50 nats per reply."
 
 
 def test_one_prompt_is_said_to_have_no_interval():
     nan = float("nan")
-    assert "4 nats (one prompt, no interval) per reply" in said(moved("reverse", 4.0, nan))
+    assert "4 nats (one prompt or text, so no interval) per reply" in said(moved("reverse", 4.0, nan))
 
 
 def test_given_text_alone_names_both_directions_per_token():
     found = said(corpus=gauge().corpus)
-    assert found.startswith("On the given text 0.08 ± 0.008 nats per token (tuned to reference) and 0.0571")
+    assert found.startswith("On the given text 0.0800 ± 0.0080 nats per token (tuned to reference) and 0.0571")
     assert "the same first choice at 94.1% of tokens, perplexity 21.4 to 22.9." in found

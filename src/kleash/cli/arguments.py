@@ -40,6 +40,14 @@ class Parser(ArgumentParser):
             )
 
 
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
 def parser() -> Parser:
     """Return the parser of the whole command line."""
     top = Parser(
@@ -91,8 +99,10 @@ def _add_gauge(commands: Commands) -> None:
     given.add_argument("--corpus", metavar="FILE", help="text that both models read as it stands")
     given.add_argument("--limit", type=int, metavar="N", help="the first N prompts alone")
     how = gauge.add_argument_group("how it is measured")
-    how.add_argument("--samples", type=int, default=1, metavar="N", help="replies to each prompt; default: 1")
-    how.add_argument("--max-length", type=int, default=64, metavar="N", help="tokens of a reply at most; default: 64")
+    how.add_argument("--samples", type=positive, default=1, metavar="N", help="replies to each prompt; default: 1")
+    how.add_argument(
+        "--max-length", type=positive, default=64, metavar="N", help="tokens of a reply at most; default: 64"
+    )
     how.add_argument("--seed", type=int, default=0, metavar="N", help="of sampling; default: 0")
     how.add_argument("--dtype", choices=DTYPES, default="auto", help="of both models; default: auto")
     how.add_argument("--batch-size", type=_batch_size, default="auto", metavar="auto|N", help="replies at once")
@@ -138,9 +148,9 @@ def _add_reading(commands: Commands) -> None:
     _add_run(tried)
     tried.add_argument("prompts", nargs="+", metavar="PROMPT", help="text to continue or to answer")
     _add_step(tried)
-    tried.add_argument("--samples", type=int, default=1, help="replies to each prompt; default: 1")
+    tried.add_argument("--samples", type=positive, default=1, help="replies to each prompt; default: 1")
     tried.add_argument("--seed", type=int, default=0, help="of sampling; default: 0")
-    tried.add_argument("--max-length", type=int, help="tokens of a reply at most; default: the run's")
+    tried.add_argument("--max-length", type=positive, help="tokens of a reply at most; default: the run's")
     _add_export(commands)
     report = _command(commands, "report", "report:run", "write report.html of a run anew")
     _add_run(report)

@@ -13,11 +13,17 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from kleash.cli.arguments import parser
-from kleash.errors import EXIT_BUG, EXIT_DONE, EXIT_INTERRUPTED, KleashError
+from kleash.errors import EXIT_BUG, EXIT_DONE, EXIT_INTERRUPTED, EXIT_USER, KleashError
 
 BUG = (
     "This is a fault in Kleash, not in your settings. Please report it with the text above, the command and the "
     "output of `kleash --version`."
+)
+
+
+OUT_OF_MEMORY = (
+    "the GPU has no memory left. Cut updates smaller with training.gradient_accumulation_steps, decode fewer sequences "
+    "at once with rollout.batch_size, or set model.gradient_checkpointing = true; the run resumes from its checkpoint"
 )
 
 
@@ -41,7 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("kleash: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except Exception:
+    except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":
+            print(f"kleash: {OUT_OF_MEMORY} ({str(error).splitlines()[0]})", file=sys.stderr)
+            return EXIT_USER
         traceback.print_exc()
         print(BUG, file=sys.stderr)
         return EXIT_BUG

@@ -126,6 +126,12 @@ def _model(model: Model) -> Iterator[str]:
             " the adapter, and lora = false trains every weight. Remove one; to train every weight from"
             " there, merge the adapter into the model first."
         )
+    moving = model.reference_ema is not None or model.reference_reset_every is not None
+    if model.reference is not None and moving:
+        yield (
+            f"model.reference = {toml(model.reference)} with a moving reference: a moving one starts at the policy and "
+            "would never be that model. Leave out one of the two"
+        )
     if model.reference_ema is not None and model.reference_reset_every is not None:
         yield (
             f"model.reference_ema = {toml(model.reference_ema)} and model.reference_reset_every ="

@@ -93,7 +93,7 @@ class Reward(Settings):
     timeout: float = Field(60.0, gt=0)
     """Seconds that one call may take."""
     rescale: bool = False
-    """Shift and scale to mean 0 and sd 1 on samples of the reference, so that beta means the same for
+    """Shift and scale to mean 0 and sd 1 on samples of the starting policy, so that beta means the same for
     every reward."""
     clip: tuple[float, float] | None = None
     """Lowest and highest reward a sequence can get; clipped ones are counted."""
@@ -189,7 +189,7 @@ class Kl(Settings):
     """Hold the KL per token instead: a longer reply may then move further."""
     controller: Controller | None = None
     """Default: `target` when a target is given, else `fixed`."""
-    max_weight: float | None = Field(None, gt=0)
+    max_weight: float | None = Field(None, ge=1)
     """Cut the importance weights of later updates here. Biased, and named so in the log. Default: never
     cut."""
     stop_above: float | None = Field(None, gt=0)

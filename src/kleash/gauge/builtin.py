@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kleash.data.prompts import Prompt, load_prompts
-from kleash.data.render import RenderedPrompt, render
+from kleash.data.render import RenderedPrompt, Renderer, render
 from kleash.data.sources import read_rows
 from kleash.errors import DataError, near_match
 from kleash.models.tokenizer import Tokenizer
@@ -57,7 +57,7 @@ def rendered(
     return ready, "prompts are plain text, continued as they stand by both models"
 
 
-def texts(source: Texts, tokenizer: Tokenizer, *, column: str | None, limit: int | None) -> list[list[list[int]]]:
+def texts(source: Texts, tokenizer: Renderer, *, column: str | None, limit: int | None) -> list[list[list[int]]]:
     """Token ids of each text, in pieces of at most `CORPUS_WINDOW` tokens.
 
     Args:

@@ -18,13 +18,14 @@ import torch
 
 from kleash.gauge.builtin import Texts
 from kleash.gauge.cache import Cache, standard
-from kleash.gauge.models import Loader
+from kleash.gauge.models import Loader, Remembering
 from kleash.gauge.pair import Measurement, Progress
 from kleash.gauge.plan import Asked, Settings, plan
 from kleash.gauge.records import Gauge
 from kleash.gauge.scores import ScoreSpec, resolved
 from kleash.gauge.scoring import BatchSize
 from kleash.gauge.sources import Named, Source, identify
+from kleash.rewards.function import Reward
 
 
 def measure(reference: Named, tuned: Named, prompts: Texts | None = None, **options: Any) -> Gauge:
@@ -52,13 +53,13 @@ def measure_many(
     cache: bool = True,
     progress: Progress | None = None,
 ) -> list[Gauge]:
-    """Measure several models against one reference, which is loaded, sampled and scored once.
+    """Measure several models against one reference, which is loaded once and whose replies are drawn and read once.
 
     Args:
-        reference: a hub id, folder, adapter, GGUF file, Kleash run, or (model, tokenizer); see `kleash.gauge.sources`.
-        tuned: the same.
-        prompts: a file, a hub data set or a list, with an optional column `category`; None: 100 built-in prompts, or
-            no replies at all where a corpus is given.
+        reference: hub id, folder, adapter, GGUF file, Kleash run or (model, tokenizer): see `kleash.gauge.sources`.
+        tuned: the same, several.
+        prompts: file, hub data set or list, with an optional column `category`. None: 100 built-in ones, but no
+            replies at all where a corpus is given.
         column: of the prompts; by default `prompt`, else `messages`.
         corpus: texts to be scored as they stand, teacher-forced, at temperature 1.
         corpus_column: by default `text`, else `prompt`.
@@ -67,38 +68,49 @@ def measure_many(
         temperature: of sampling and of both distributions that are compared.
         limit: only the first so many prompts, and texts.
         seed: of sampling.
-        dtype: `float32`, `bfloat16` or `auto`: float32 on a CPU, what the hardware multiplies on a GPU.
+        dtype: `float32`, `bfloat16`, or `auto`: float32 on a CPU, what the hardware multiplies on a GPU.
         batch_size: sequences at once, or `auto`.
         scores: functions `f(prompts, completions, **columns)` that score replies, or `module:function`.
-        scale: also measure the reference's own bfloat16 and 4-bit rounding on the same prompts, one reply each.
+        scale: also measure the reference's bfloat16 and 4-bit rounding on the same prompts, one reply each.
         cache: keep replies and token numbers in the user's cache folder.
         progress: told how far it is.
 
     Returns:
-        One result a tuned model. After Ctrl-C the last one is marked partial, and later models are missing.
+        One result a tuned model. After Ctrl-C the last one may be partial, and later ones are missing.
 
     Raises:
-        ConfigError: a setting out of range.
-        DataError: prompts or texts that cannot be used.
-        ModelError: a model that cannot be read, an adapter of another base, or another tokenizer.
+        KleashError: settings, prompts or models that cannot be used.
         KeyboardInterrupt: before anything was finished.
     """
     settings = Settings(samples, max_length, temperature, limit, seed, dtype, batch_size, scale)
+    asked = Asked(prompts, column, corpus, corpus_column)
+    store = standard() if cache else Cache(None)
+    return _measured(reference, tuned, asked, settings, resolved(scores), store, progress)
+
+
+def _measured(
+    reference: Named,
+    tuned: Sequence[Named],
+    asked: Asked,
+    settings: Settings,
+    rewards: Sequence[Reward],
+    cache: Cache,
+    progress: Progress | None,
+) -> list[Gauge]:
+    """Refuse what cannot work before weights are read, then measure one model after another."""
     base = identify(reference)
     sources = [identify(name, base) for name in tuned]
-    asked = Asked(prompts, column, corpus, corpus_column)
     plans = [plan(base, source, asked, settings) for source in sources]
-    rewards = resolved(scores)
-    longest = max(one.longest(max_length) for one in plans)
-    loader = Loader(dtype=dtype, context=longest, device=_device_of(base))
-    store = standard() if cache else Cache(None)
+    longest = max(one.longest(settings.max_length) for one in plans)
+    loader = Loader(dtype=settings.dtype, context=longest, device=_device_of(base))
     found: list[Gauge] = []
     try:
         whole = loader.load(base)
+        again = Remembering(whole) if len(sources) > 1 else None
         for index, (source, read) in enumerate(zip(sources, plans, strict=True)):
-            measurement = Measurement(whole, loader.load(source), read, settings, store, progress)
+            measurement = Measurement(whole, loader.load(source), read, settings, cache, progress, again)
             measurement.run()
-            found.append(measurement.result(rewards, _origin(prompts)))
+            found.append(measurement.result(rewards, _origin(asked.prompts)))
             if found[-1].partial:
                 break
             if source.key not in {other.key for other in (base, *sources[index + 1 :])}:

@@ -29,6 +29,8 @@ from kleash.models.scoring import check_head, head_weight, response_hidden
 
 DTYPE_NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16", torch.float64: "float64"}
 
+REMEMBERED_BYTES = 1_000_000_000
+
 
 class GaugedModel:
     """One model as it is measured: weights, with an adapter on or all adapters off."""
@@ -215,6 +217,38 @@ class Loader:
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise ModelError(f"model {source.name!r} cannot be read as a causal language model: {first}") from error
         return model.to(self.device).eval()
+
+
+class Remembering:
+    """A model that keeps its hidden states: the reference on its own replies, which every tuned model is scored on.
+
+    The first that fit `REMEMBERED_BYTES` are kept, the others are computed anew each time.
+    """
+
+    def __init__(self, model: GaugedModel) -> None:
+        """Answer for `model`."""
+        self.facts, self._model = model.facts, model
+        self._states: dict[bytes, Tensor] = {}
+        self._bytes = 0
+
+    @property
+    def head(self) -> Float[Tensor, "V H"]:
+        """Weight of its output layer."""
+        return self._model.head
+
+    def hidden(self, batch: TokenBatch) -> Float[Tensor, "N H"]:
+        """Hidden states that predict the response tokens; no gradient."""
+        asked = hashlib.sha256()
+        for tensor in (batch.input_ids, batch.predicts_response):
+            asked.update(f"{tuple(tensor.shape)}".encode() + tensor.cpu().numpy().tobytes())
+        key = asked.digest()
+        if key in self._states:
+            return self._states[key]
+        states = self._model.hidden(batch)
+        if self._bytes + states.nbytes <= REMEMBERED_BYTES:
+            self._bytes += states.nbytes
+            self._states[key] = states
+        return states
 
 
 def rounded(model: GaugedModel, kind: str, copy: Callable[[Any], nn.Module]) -> GaugedModel:

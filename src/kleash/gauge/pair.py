@@ -12,7 +12,7 @@ from torch import nn
 from kleash.gauge import directions, scores, statistics
 from kleash.gauge.cache import Cache
 from kleash.gauge.directions import Drawn
-from kleash.gauge.models import GaugedModel, rounded
+from kleash.gauge.models import GaugedModel, Remembering, rounded
 from kleash.gauge.plan import Plan, Settings
 from kleash.gauge.records import Direction, DirectionName, Estimate, Gauge, Scale
 from kleash.gauge.rounding import bfloat16_copy, int4_copy
@@ -41,13 +41,17 @@ class Measurement:
         settings: Settings,
         cache: Cache,
         progress: Progress | None,
+        again: Remembering | None = None,
     ) -> None:
         """Measure `tuned` against `reference` on what `plan` renders.
+
+        `again` is the reference where its replies will be scored for other models too.
 
         Raises:
             ModelError: a head with fewer rows than the tokenizer has tokens.
         """
         self._reference, self._tuned, self._plan, self._settings = reference, tuned, plan, settings
+        self._again = again or reference
         self._progress, self._done, self._total = progress, 0, self._work()
         rows, note = shared_rows(plan.reference, reference.facts.vocabulary, tuned.facts.vocabulary)
         self._notes = [*plan.notes, *([note] if note else [])]
@@ -65,8 +69,8 @@ class Measurement:
         """
         try:
             for start in range(0, len(self._plan.prompts), CHUNK_PROMPTS):
-                self._chunk("reverse", self._tuned, start)
-                self._chunk("forward", self._reference, start)
+                self._chunk("reverse", self._tuned, self._reference, start)
+                self._chunk("forward", self._reference, self._again, start)
             self._corpus()
             if self._settings.scale and self._plan.prompts:
                 self._scale = Scale(self._rounding("bfloat16", bfloat16_copy), self._rounding("4 bits", int4_copy))
@@ -105,12 +109,14 @@ class Measurement:
             verdict=verdict(reverse, forward, corpus, self._scale, scored, partial=self._partial),
         )
 
-    def _chunk(self, name: DirectionName, author: GaugedModel, start: int) -> None:
+    def _chunk(
+        self, name: DirectionName, author: GaugedModel, reference: GaugedModel | Remembering, start: int
+    ) -> None:
         """Draw replies of one model to some prompts, and score them with both."""
         prompts = [prompt.token_ids for prompt in self._plan.prompts[start : start + CHUNK_PROMPTS]]
         samples = self._settings.samples
         stage = f"replies of {author.facts.name}"
-        completions, numbers = self._replies(stage, author, (self._tuned, self._reference), prompts, start, samples)
+        completions, numbers = self._replies(stage, author, (self._tuned, reference), prompts, start, samples)
         drawn = self._drawn[name]
         drawn.prompts.extend(start + index for index in range(len(prompts)) for _ in range(samples))
         drawn.completions.extend(completions)
@@ -120,7 +126,7 @@ class Measurement:
         self,
         stage: str,
         author: GaugedModel,
-        pair: tuple[GaugedModel, GaugedModel],
+        pair: tuple[GaugedModel, GaugedModel | Remembering],
         prompts: list[tuple[int, ...]],
         start: int,
         samples: int,
@@ -155,7 +161,7 @@ class Measurement:
         for start in range(0, len(pieces), CORPUS_CHUNK):
             part = pieces[start : start + CORPUS_CHUNK]
             heads, rests = [piece[:1] for _, piece in part], [piece[1:] for _, piece in part]
-            numbers = compare(self._tuned, self._reference, heads, rests, reading).split([len(rest) for rest in rests])
+            numbers = compare(self._tuned, self._again, heads, rests, reading).split([len(rest) for rest in rests])
             self._pieces.extend((index, own) for (index, _), own in zip(part, numbers, strict=True))
             self._done += len(part)
             self._tell("given text", 0)

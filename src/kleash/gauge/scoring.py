@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 
 from kleash.errors import ModelError
 from kleash.gauge.cache import Cache
-from kleash.gauge.models import GaugedModel, Narrowed
+from kleash.gauge.models import GaugedModel, Narrowed, Remembering
 from kleash.kl.exact import LinearComparison, linear_comparison
 from kleash.models.batch import collate
 from kleash.models.tokenizer import Tokenizer
@@ -120,7 +120,7 @@ def draw(
 
 def compare(
     tuned: GaugedModel,
-    reference: GaugedModel,
+    reference: GaugedModel | Remembering,
     prompts: Sequences,
     responses: Sequences,
     reading: Reading,
@@ -157,7 +157,7 @@ def compare(
 
 def _compare(
     tuned: GaugedModel,
-    reference: GaugedModel,
+    reference: GaugedModel | Remembering,
     prompts: Sequences,
     responses: Sequences,
     reading: Reading,
@@ -207,7 +207,7 @@ def _batches(prompts: Sequences, responses: Sequences, batch_size: BatchSize, de
 
 
 def _check_finite(
-    measured: LinearComparison, rows: list[int], lengths: Any, tuned: GaugedModel, reference: GaugedModel
+    measured: LinearComparison, rows: list[int], lengths: Any, tuned: GaugedModel, reference: GaugedModel | Remembering
 ) -> None:
     for model, values in ((tuned, measured.entropy), (reference, measured.reference_entropy)):
         wrong = (~torch.isfinite(values)).nonzero()[:, 0]

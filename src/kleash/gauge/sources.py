@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kleash.errors import ModelError, RunDirError
+from kleash.errors import ModelError, RunDirError, near_match
 from kleash.gauge.records import ModelKind
 from kleash.models.loading import load_tokenizer, resolve
 from kleash.models.tokenizer import Tokenizer, wrap
@@ -152,7 +152,7 @@ def _check_apart(model: Any, base: Source | None) -> None:
 def _in_run(name: str) -> tuple[Path | None, Path | None]:
     """The run folder and checkpoint folder that a name means, or twice None."""
     folder, _, step = name.rpartition("@")
-    if folder and step.isdigit() and (Path(folder) / DATABASE).is_file():
+    if folder and step.isdigit() and Path(folder).is_dir():
         return Path(folder), _checkpoint(Path(folder), int(step))
     path = Path(name)
     if (path / DATABASE).is_file():
@@ -226,6 +226,9 @@ def _adapter_config(place: str) -> dict[str, Any] | None:
 
 def _check_folder(name: str, place: str) -> None:
     path = Path(place).expanduser()
+    if not path.exists() and (path.is_absolute() or place.startswith(".") or place.count("/") > 1):
+        near = near_match(path.name, (entry.name for entry in path.parent.iterdir())) if path.parent.is_dir() else ""
+        raise ModelError(f"model {name!r}: there is no such local folder.{near} Check the path")
     if path.is_file():
         raise ModelError(f"model {name!r} is a file of no kind that is known. Give a folder, a .gguf file, or a hub id")
     if path.is_dir() and not (path / "config.json").is_file():

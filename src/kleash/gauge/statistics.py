@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.special import ndtri, stdtrit
 
 from kleash.gauge.records import Distribution, Estimate
 
@@ -29,7 +30,9 @@ def estimate(sums: Any, counts: Any, clusters: Any) -> Estimate:
     """Ratio of totals with its 95 % interval: sum of `sums` over sum of `counts`.
 
     The interval is the percentile bootstrap over clusters, 2,000 resamples, the same ones for every number of as many
-    clusters, so that it repeats. One cluster has no interval: its bounds are NaN.
+    clusters, so that it repeats. With few clusters it is too narrow, so both arms are lengthened by what a mean of n
+    normal numbers would need: sqrt(n / (n - 1)) t_n-1 / t_infinity, 1.02 for 100 and 1.14 for 14. One cluster has no
+    interval: its bounds are NaN.
 
     Args:
         sums: one number an item, for example the nats of a reply.
@@ -48,7 +51,8 @@ def estimate(sums: Any, counts: Any, clusters: Any) -> Estimate:
     ratios = np.concatenate(
         [(block @ total) / (block @ number) for block in np.array_split(_resamples(len(total)), RESAMPLES // BLOCK)]
     )
-    low, high = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    arms = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) - value
+    low, high = value + _lengthening(len(total)) * arms
     return Estimate(value, float(low), float(high), int(number.sum()), len(total))
 
 
@@ -84,6 +88,13 @@ def loops(token_ids: Sequence[int], stopped: bool) -> bool:
         if tail <= len(ids) and ids[-tail + period :] == ids[-tail:-period]:
             return True
     return False
+
+
+def _lengthening(clusters: int) -> float:
+    """How much longer than the bootstrap's the arms of an interval are."""
+    upper = (1 + LEVEL) / 2
+    student = stdtrit(clusters - 1, upper) / ndtri(upper)
+    return float(student * math.sqrt(clusters / (clusters - 1)))
 
 
 @lru_cache(maxsize=16)

@@ -2,7 +2,7 @@
 
 1. Nothing moved: every token of every reply has a KL of exactly 0.
 2. No further than bfloat16 rounding: the upper end is not above that of the rounding.
-3. Otherwise the mean of the reverse KL with half its interval. A category is named where its interval lies above the
+3. Otherwise the mean of the reverse KL ± half its 95 % interval. A category is named where its interval lies above the
    overall one: "mostly" if it holds over half of all nats.
 4. The forgetting direction is called smaller or larger only where the two intervals are apart.
 5. More or less than 4-bit rounding: the same. "Small" and "large" drift mean less and more than that.
@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 
 from kleash.gauge.records import Corpus, Direction, Estimate, Scale, Score
+from kleash.report.wording import number, with_error
 
 
 def verdict(
@@ -104,8 +105,8 @@ def _of_corpus(corpus: Corpus) -> str:
     return (
         f"on the given text {_nats(corpus.reverse_per_token.mean)} per token (tuned to reference) and "
         f"{_nats(corpus.forward_per_token.mean)} (reference to tuned), the same first choice at "
-        f"{corpus.top1_agreement.value:.1%} of tokens, perplexity {corpus.reference_perplexity.value:.4g} to "
-        f"{corpus.tuned_perplexity.value:.4g}"
+        f"{corpus.top1_agreement.value:.1%} of tokens, perplexity {number(corpus.reference_perplexity.value)} to "
+        f"{number(corpus.tuned_perplexity.value)}"
     )
 
 
@@ -118,5 +119,5 @@ def _apart(one: Estimate, other: Estimate) -> str | None:
 
 def _nats(estimate: Estimate) -> str:
     if math.isnan(estimate.low):
-        return f"{estimate.value:.3g} nats (one prompt, no interval)"
-    return f"{estimate.value:.3g} ± {estimate.half_width:.2g} nats"
+        return f"{number(estimate.value)} nats (one prompt or text, so no interval)"
+    return f"{with_error(estimate.value, estimate.half_width)} nats"

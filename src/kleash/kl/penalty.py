@@ -13,6 +13,8 @@ What is not here: which combinations are allowed (`kleash.choices`) and the KL i
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -38,9 +40,9 @@ def truncated_weights(
     response_mask: Bool[Tensor, "B T"],
     max_weight: float,
 ) -> Float[Tensor, "B T"]:
-    """`cumulative_weights` cut at `max_weight`. Biased: a cut prefix is charged too little, and less steeply.
+    """`cumulative_weights` cut at `max_weight`, which is at least 1. Biased: a cut prefix is charged too little.
 
-    Gradient: a cut weight is a constant.
+    Gradient: a cut weight is a constant; it neither charges the tokens before it nor is given a baseline.
     """
     return cumulative_weights(policy_logprobs, behavior_logprobs, response_mask).clamp(max=max_weight)
 
@@ -51,6 +53,7 @@ def exact_sequence(
     weights: Float[Tensor, "B T"],
     response_mask: Bool[Tensor, "B T"],
     group_size: int,
+    max_weight: float = math.inf,
 ) -> Float[Tensor, " B"]:
     """Exact KL at each position, weighted by the earlier tokens: the true gradient of the sequence KL.
 
@@ -70,6 +73,7 @@ def exact_sequence(
         weights: `cumulative_weights` of the same tokens.
         response_mask: True where a token belongs to the response.
         group_size: consecutive rows that share a prompt.
+        max_weight: where `truncated_weights` cut, if they did.
 
     Source: Amini et al., arXiv 2504.10637, for the value; the gradient with its future term is derived and
         tested by enumeration here.
@@ -77,7 +81,7 @@ def exact_sequence(
     earlier = torch.cat([torch.ones_like(weights[:, :1]), weights[:, :-1]], dim=1)
     paid = torch.where(response_mask, earlier * kl, 0.0)
     future = _sum_from(paid.detach()) - paid.detach()
-    return paid.sum(dim=1) - _baseline(future, policy_logprobs, weights, response_mask, group_size)
+    return paid.sum(dim=1) - _baseline(future, policy_logprobs, weights, response_mask, group_size, max_weight)
 
 
 def exact_token(kl: Float[Tensor, "B T"], response_mask: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:
@@ -105,6 +109,7 @@ def k1_reward_to_go(
     weights: Float[Tensor, "B T"],
     response_mask: Bool[Tensor, "B T"],
     group_size: int,
+    max_weight: float = math.inf,
 ) -> Float[Tensor, " B"]:
     """k1 in the reward, each token charged for itself and what follows: the true gradient of the sequence KL.
 
@@ -116,7 +121,9 @@ def k1_reward_to_go(
     """
     k1 = (policy_logprobs - reference_logprobs).detach()
     paid = torch.where(response_mask, weights * k1, 0.0)
-    return paid.sum(dim=1) - _baseline(_sum_from(paid.detach()), policy_logprobs, weights, response_mask, group_size)
+    return paid.sum(dim=1) - _baseline(
+        _sum_from(paid.detach()), policy_logprobs, weights, response_mask, group_size, max_weight
+    )
 
 
 def k1_sequence(
@@ -136,11 +143,11 @@ def k1_sequence(
     k1 = torch.where(response_mask, (policy_logprobs - reference_logprobs).detach(), 0.0).sum(dim=1)
     whole = weights[:, -1]
     everyone = torch.ones_like(k1, dtype=torch.bool)
-    baseline = leave_one_out(k1[:, None], everyone[:, None], group_size)[:, 0]
+    baseline = mean_of_others(k1[:, None], everyone[:, None], group_size)[:, 0]
     return whole * k1 - (whole - whole.detach()) * baseline
 
 
-def leave_one_out(
+def mean_of_others(
     values: Float[Tensor, "B T"], response_mask: Bool[Tensor, "B T"], group_size: int
 ) -> Float[Tensor, "B T"]:
     """Mean at each position of the *other* rows of the group that reach it; 0 where none does.
@@ -161,11 +168,16 @@ def _baseline(
     weights: Float[Tensor, "B T"],
     response_mask: Bool[Tensor, "B T"],
     group_size: int,
+    max_weight: float,
 ) -> Float[Tensor, " B"]:
-    """Zero in value; its gradient is sum_t w_{<=t} b_t grad log policy(y_t), whose expectation is zero."""
-    expected = leave_one_out(to_go, response_mask, group_size)
+    """Zero in value; its gradient is sum_t w_{<=t} b_t grad log policy(y_t), whose expectation is zero.
+
+    A weight that was cut is a constant and has no score to take a baseline from.
+    """
+    expected = mean_of_others(to_go, response_mask, group_size)
     score = policy_logprobs - policy_logprobs.detach()
-    return torch.where(response_mask, weights.detach() * expected * score, 0.0).sum(dim=1)
+    counted = response_mask & (weights.detach() < max_weight)
+    return torch.where(counted, weights.detach() * expected * score, 0.0).sum(dim=1)
 
 
 def _sum_from(values: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:

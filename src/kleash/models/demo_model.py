@@ -7,6 +7,7 @@ which one a number was measured on.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -35,6 +36,7 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kleash"
 
 
+@functools.cache
 def fetch() -> str:
     """Return a hub id or a local folder that loads as the demo model, fetching it first if need be.
 

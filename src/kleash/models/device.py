@@ -33,6 +33,12 @@ def pick_attention(device: torch.device, context: int) -> str:
     return "eager" if device.type == "cpu" and context <= SHORT_CONTEXT else "sdpa"
 
 
+def free_bytes(device: torch.device) -> int:
+    """Memory of a GPU that new tensors could have: what nobody holds, and what torch holds but does not use."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+
+
 def _cpu_has_bfloat16() -> bool:
     supported = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
     tiles = getattr(torch.cpu, "_is_amx_tile_supported", None)

@@ -146,6 +146,7 @@ class MovingReference:
     ) -> None:
         """Move `tensors` towards the policy's by `mix` each step, or onto them every `reset_every` steps."""
         self._moving, self._tensors = moving, dict(tensors)
+        self._masters = {name: tensor.detach().float() for name, tensor in self._tensors.items()}
         self.original, self._mix, self._reset_every = original, mix, reset_every
 
     @property
@@ -178,21 +179,23 @@ class MovingReference:
 
     @torch.no_grad()
     def follow(self, step: int, trained: Iterable[tuple[str, Tensor]]) -> None:
-        """Move after the update of `step` (0-based)."""
+        """Move after the update of `step` (0-based), in float32: in bfloat16 small moves would round away."""
         if self._reset_every is not None and (step + 1) % self._reset_every:
             return
         weight = 1.0 if self._mix is None else self._mix
         for name, tensor in trained:
-            self._tensors[name].lerp_(tensor.to(self._tensors[name].dtype), weight)
+            self._masters[name].lerp_(tensor.float(), weight)
+            self._tensors[name].copy_(self._masters[name])
 
     def state(self) -> dict[str, Tensor]:
         """The moving weights, to be saved with a checkpoint."""
-        return {name: tensor.detach().clone() for name, tensor in self._tensors.items()}
+        return {name: master.clone() for name, master in self._masters.items()}
 
     @torch.no_grad()
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Put saved moving weights back."""
         for name, tensor in self._tensors.items():
+            self._masters[name].copy_(state[name])
             tensor.copy_(state[name])
 
 

@@ -35,8 +35,9 @@ def head_weight(causal_lm: Any) -> Float[Tensor, "V H"]:
 
 
 def logits_scale(config: Any) -> float:
-    """What some families multiply or divide their logits by (Cohere, Granite); 1 for most."""
-    multiplier = getattr(config, "logit_scale", None) or 1.0
+    """What some families multiply or divide their logits by (Cohere, Granite, Falcon-H1); 1 for most."""
+    config = config.get_text_config()
+    multiplier = getattr(config, "logit_scale", None) or getattr(config, "lm_head_multiplier", None) or 1.0
     divisor = getattr(config, "logits_scaling", None) or 1.0
     return float(multiplier) / float(divisor)
 
@@ -47,7 +48,7 @@ def check_head(causal_lm: Any, name: str) -> None:
     Raises:
         ModelError: capped logits (Gemma 2), a bias in the head, or no head.
     """
-    if getattr(causal_lm.config, "final_logit_softcapping", None):
+    if getattr(causal_lm.config.get_text_config(), "final_logit_softcapping", None):
         raise ModelError(
             f"model {name!r} caps its logits with tanh: the exact KL is not implemented for that. "
             "Use a model without final_logit_softcapping"

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from kleash.models.device import free_bytes
 from kleash.models.scoring import head_weight, logits_scale
 from kleash.models.tokenizer import Tokenizer
 from kleash.rollout.sampler import Completion, Progress
@@ -89,8 +90,7 @@ def cache_tokens(model: Any) -> int:
     weight = next(model.parameters())
     per_token = 2 * config.num_hidden_layers * heads * size * weight.itemsize
     if weight.device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(weight.device)
-        return int(GPU_CACHE_SHARE * free / per_token)
+        return int(GPU_CACHE_SHARE * free_bytes(weight.device) / per_token)
     return CPU_CACHE_BYTES // int(per_token)
 
 
@@ -116,7 +116,10 @@ class _Decoding:
         decoded: Callable[[int], None],
     ) -> list[Completion]:
         hidden, cache, mask = self._read(prompts, num_samples)
-        total, uniforms = hidden.shape[0], uniforms.to(self.device)
+        total, uniforms = (
+            hidden.shape[0],
+            uniforms.to(self.device, torch.float32 if self.device.type == "mps" else torch.float64),
+        )
         tokens = torch.full((total, self.max_length), -1, device=self.device)
         logprobs = torch.zeros(total, self.max_length, device=self.device)
         rows = torch.arange(total, device=self.device)
@@ -173,6 +176,8 @@ class _Decoding:
         position: Int[Tensor, "B S"],
         cache: Any,
     ) -> Float[Tensor, "B H"]:
+        if mask is not None and ids.shape[1] == 1 and self.model.config._attn_implementation == "sdpa":
+            mask = mask.bool()[:, None, None, :]  # whole as it is: transformers would look at its values, and wait
         out = self.model.base_model(
             input_ids=ids, attention_mask=mask, position_ids=position, past_key_values=cache, use_cache=True
         )

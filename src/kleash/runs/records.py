@@ -21,7 +21,7 @@ class Step:
     """The numbers of one training step.
 
     Args:
-        step: how many updates had been made when the step ended.
+        step: how many updates had been made when it was measured; the first step is 0.
         metrics: value by key of the metric catalogue. None: not measured in this step. NaN and infinities are
             kept.
         stderr: standard error of those metrics that are means, in the metric's own unit.

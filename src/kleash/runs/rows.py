@@ -148,7 +148,11 @@ def select_checkpoints(connection: sqlite3.Connection, folder: Path) -> list[Che
 
 
 def delete_after(connection: sqlite3.Connection, step: int) -> None:
-    """Drop what was recorded after `step`, and the samples of an end that is no longer the end."""
-    for table in ("metrics", "steps", "samples", "events", "checkpoints"):
+    """Drop what was recorded after `step`, and the samples of an end that is no longer the end.
+
+    The checkpoint made right after `step` counts one more update than the row, and stays.
+    """
+    for table in ("metrics", "steps", "samples", "events"):
         connection.execute(f"DELETE FROM {table} WHERE step > ?", (step,))
+    connection.execute("DELETE FROM checkpoints WHERE step > ?", (step + 1,))
     connection.execute("DELETE FROM samples WHERE split = 'after'")

@@ -72,7 +72,7 @@ class RunWriter:
 
         Args:
             path: the run's folder.
-            step: the checkpoint's step; the next one written is the one after it.
+            step: the last recorded step to keep, one less than the updates that the checkpoint counts; -1 for none.
 
         Raises:
             RunDirError: no run there, one that cannot be written, or a step that was never recorded.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kleash.config.loader import load
 from kleash.config.schema import RunConfig
@@ -13,7 +14,7 @@ from kleash.data.render import RenderedPrompt, render
 from kleash.errors import RunDirError
 from kleash.models.loading import load_policy, load_reference, load_tokenizer
 from kleash.models.policy import Policy
-from kleash.models.reference import Reference
+from kleash.models.reference import ModelReference, Reference
 from kleash.rollout.decoding import DecodingSampler
 from kleash.rollout.sampler import Completion
 from kleash.runs.reader import RunReader
@@ -51,7 +52,7 @@ def side_by_side(
         DataError: a prompt that does not fit the model.
     """
     config, folder = checkpoint_of(run_dir, step)
-    length = max_length or config.rollout.max_completion_length
+    length = config.rollout.max_completion_length if max_length is None else max_length
     tokenizer = load_tokenizer(config.model.name, config.model.revision)
     rendered = render(
         load_prompts(list(prompts)),
@@ -64,8 +65,8 @@ def side_by_side(
     policy = load_policy(config.model, context=context, seed=config.training.seed)
     reference = load_reference(config.model, policy, context=context)
 
-    def answers() -> list[Completion]:
-        return DecodingSampler(policy.model_to_sample(), policy.tokenizer).sample(
+    def answers(model: Any) -> list[Completion]:
+        return DecodingSampler(model, policy.tokenizer).sample(
             [prompt.token_ids for prompt in rendered],
             num_samples=samples,
             max_length=length,
@@ -73,9 +74,10 @@ def side_by_side(
             seed=seed,
         )
 
-    before = answers()
+    other = reference.causal_lm if isinstance(reference, ModelReference) else policy.model_to_sample()
+    before = answers(other)
     state.load_weights(policy, state.read(folder))
-    after = answers()
+    after = answers(policy.model_to_sample())
     return _pairs(policy, reference, rendered, before, after, config.rollout.temperature)
 
 

@@ -28,6 +28,9 @@ def gathered(accelerator: Accelerator, experience: Experience, record: TokenReco
             gold=np.concatenate(golds) if golds else None,
             scored=np.concatenate([r.scored for r in rewards]),
             num_clipped=sum(r.num_clipped for r in rewards),
+            by_function={
+                name: np.concatenate([r.by_function[name] for r in rewards]) for name in rewards[0].by_function
+            },
         ),
     ), TokenRecord(
         policy_logprobs=np.concatenate([r.policy_logprobs for r in records]),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kleash.models.reference import MovingReference
 from kleash.models.tokenizer import Tokenizer
 from kleash.rollout.sampler import Progress
 from kleash.runs.records import Sample, Split
@@ -44,11 +45,24 @@ def evaluate(
         per_batch=max(1, per_batch),
         step=step,
     )
+    numbers = Numbers()
+    if isinstance(session.reference, MovingReference):
+        drift = measure(
+            experience,
+            session.policy,
+            session.reference.original,
+            temperature=rollout.temperature,
+            per_batch=max(1, per_batch),
+            step=step,
+        )
+        whole, drift = gathered(accelerator, experience, drift)
+        kl = per_sequence(drift.reverse_kl, whole.lengths)
+        numbers.mean("kl/original_per_sequence", kl, whole.group_size)
     experience, record = gathered(accelerator, experience, record)
     order = [
         i for rank in range(accelerator.num_processes) for i in range(rank, len(held_out), accelerator.num_processes)
     ]
-    numbers = summarize(experience, record, session.policy.tokenizer)
+    numbers = numbers.beside(summarize(experience, record, session.policy.tokenizer))
     samples = samples_of(experience, record, session.policy.tokenizer, step, split, order)
     return numbers.behind("eval/"), samples
 

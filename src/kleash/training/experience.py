@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ class Rewards:
     gold: Floats | None
     scored: NDArray[np.bool_]
     num_clipped: int
+    by_function: Mapping[str, Floats] = field(default_factory=dict)
+    """Each function's own scores, where there are several."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,13 @@ class Rewarder:
         gold: Callable[..., Any] | None = None,
     ) -> Rewarder:
         """Find the functions by name, or take those that are given."""
-        found = [resolve(f, timeout=settings.timeout) for f in functions or settings.functions]
+        wanted: Sequence[str | Callable[..., Any]] = functions or settings.functions
+        found = [resolve(f, timeout=settings.timeout) for f in wanted]
+        often = Counter(reward.name for reward in found)
+        found = [
+            resolve(f, name=str(f), timeout=settings.timeout) if often[reward.name] > 1 else reward
+            for f, reward in zip(wanted, found, strict=True)
+        ]
         measured = gold or settings.gold
         return cls(settings, found, None if measured is None else resolve(measured, timeout=settings.timeout))
 
@@ -88,14 +97,16 @@ class Rewarder:
     ) -> Rewards:
         """Rewards of B completions, each with its own entry of `prompts`."""
         batch = reward_batch(prompts, texts)
-        raw = _floats(score(self._functions, self._weights, *batch).total)
+        scores = score(self._functions, self._weights, *batch)
+        raw = _floats(scores.total)
+        several = {name: _floats(values) for name, values in scores.by_function.items() if len(self._functions) > 1}
         gold = None if self._gold is None else _floats(evaluate(self._gold, *batch))
         scored = ~np.isnan(raw)
         shaped, clipped = raw.copy(), 0
         stopped = np.array([completion.stopped for completion in completions])
         lengths = np.array([len(completion.token_ids) for completion in completions])
         shaped[scored], clipped = self._shape(raw[scored], stopped[scored], lengths[scored])
-        return Rewards(raw, shaped, gold, scored, clipped)
+        return Rewards(raw, shaped, gold, scored, clipped, several)
 
     def _shape(self, rewards: Floats, stopped: NDArray[np.bool_], lengths: NDArray[np.int64]) -> tuple[Floats, int]:
         settings, clipped = self._settings, 0

@@ -25,7 +25,13 @@ from kleash.training.seeds import seed_for
 from kleash.training.session import load_data
 from kleash.training.statistics import Numbers, per_sequence
 
-CARD_KEYS = ("eval/reward/proxy", "eval/reward/gold", "eval/kl/exact_per_sequence", "eval/kl/exact_per_token")
+CARD_KEYS = (
+    "eval/reward/proxy",
+    "eval/reward/gold",
+    "eval/kl/exact_per_sequence",
+    "eval/kl/exact_per_token",
+    "eval/kl/original_per_sequence",
+)
 MERGE_PROMPTS = 16
 
 
@@ -39,12 +45,15 @@ def export(run_dir: Path, out: Path, *, step: int | None, merge: bool, observer:
         ModelError: `merge` of a run that trained whole weights.
     """
     config, folder = checkpoint_of(run_dir, step)
-    if out.exists() and any(out.iterdir()):
-        raise RunDirError(f"{out} is not empty. Give another folder with --out")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RunDirError(f"{out} is a file, or a folder that is not empty. Give another folder with --out")
     whole = config.model.lora is False and config.model.adapter is None
     if merge and whole:
         raise ModelError(f"{run_dir} trained whole weights: there is no adapter to merge. Leave --merge out")
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunDirError(f"{out} cannot be made: {error.strerror}. Give another folder with --out") from error
     merged = _merge(config, folder, out, observer) if merge else None
     if not merge:
         for path in folder.iterdir():
@@ -114,7 +123,10 @@ def _card(run_dir: Path, config: RunConfig, folder: Path, merged: Numbers | None
         "| measured | step | value |",
         "|---|---|---|",
     ]
+    moved = any("eval/kl/original_per_sequence" in row.metrics for row in rows)
     for key in CARD_KEYS:
+        if moved and key.startswith("eval/kl/exact"):
+            continue  # measured from a reference that has moved along
         known = [row for row in rows if row.metrics.get(key) is not None]
         if known:
             error = known[-1].stderr.get(key)

@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from accelerate.utils import gather_object
+
 from kleash.control.target import Target
 from kleash.errors import RunStopped
 from kleash.runs.records import Checkpoint, Sample, Split, Step
@@ -49,17 +51,25 @@ class Loop:
         self._observer.began(first_step, training.steps)
         self._reached = first_step
         try:
+            if first_step == 0:
+                self._checkpoint(0)
             with Interrupts(self._observer.fact) as interrupts:
                 while self._reached < training.steps:
                     self._one(self._reached)
                     if self._reached % training.checkpoint_every == 0 or self._reached == training.steps:
                         self._checkpoint(self._reached)
-                    if interrupts.requested:
+                    if self._anyone(interrupts.requested):
                         raise KeyboardInterrupt
                 self._last(self._reached)
         except BaseException:
             self._leave()
             raise
+
+    def _anyone(self, requested: bool) -> bool:
+        """Whether any process was asked to end: all of them must end after the same step."""
+        if self._session.accelerator.num_processes == 1:
+            return requested
+        return any(gather_object([requested]))
 
     def _one(self, step: int) -> None:
         """Evaluate if it is time, train one step, record both as one."""
@@ -69,7 +79,7 @@ class Loop:
             numbers, samples = self._evaluate(step, "before" if step == 0 else "eval")
         result = on_policy_step(self._session, step, self._observer.progress)
         self._loosen(numbers, result.numbers)
-        self._record(step, _merged(result.numbers, numbers), [*samples, *self._kept(result, step)])
+        self._record(step, result.numbers.beside(numbers), [*samples, *self._kept(result, step)])
         self._reached, self._session.updater.midway = step + 1, False
         limit = self._session.config.algorithm.kl.stop_above
         kl = result.numbers.metrics["kl/exact_per_sequence"]
@@ -151,14 +161,6 @@ class Loop:
             self._observer.fact("stopped within an update: the last checkpoint is the one to resume from")
         elif self._reached != self._saved:
             self._checkpoint(self._reached)
-
-
-def _merged(training: Numbers, held_out: Numbers) -> Numbers:
-    return Numbers(
-        training.metrics | held_out.metrics,
-        training.stderr | held_out.stderr,
-        training.notes | held_out.notes,
-    )
 
 
 def _checkpoints(folder: Path) -> list[Path]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-
+from kleash.models.device import free_bytes
 from kleash.models.policy import Policy
 
 CPU_ACTIVATION_BYTES = 1_200_000_000
@@ -31,8 +30,7 @@ def activation_bytes_per_token(policy: Policy, context: int) -> int:
 def groups_per_batch(policy: Policy, group_size: int, context: int) -> int:
     """Whole groups of sequences of up to `context` tokens that one micro-batch can hold; at least 1."""
     if policy.device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(policy.device)
-        budget = int(GPU_SHARE * free)
+        budget = int(GPU_SHARE * free_bytes(policy.device))
     else:
         budget = CPU_ACTIVATION_BYTES
     return max(1, budget // (activation_bytes_per_token(policy, context) * context * group_size))

@@ -6,6 +6,7 @@ update, so that micro-batches and processes never change the numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -69,11 +70,13 @@ def charge_for_drift(kl: Kl, rows: Rows, group_size: int) -> Float[Tensor, " B"]
             return penalty.exact_token(measured.reverse_kl, mask)
         estimate = {"k2": estimators.k2, "k3": estimators.k3}[kl.estimator]
         return penalty.estimator_token(estimate(measured.policy_logprobs, measured.reference_logprobs), mask)
-    weights = _weights(kl, rows)
+    weights, bound = _weights(kl, rows), kl.max_weight or math.inf
+    policy, reference = measured.policy_logprobs, measured.reference_logprobs
     if kl.estimator == "exact":
-        return penalty.exact_sequence(measured.reverse_kl, measured.policy_logprobs, weights, mask, group_size)
-    charge = {"reward_to_go": penalty.k1_reward_to_go, "sequence": penalty.k1_sequence}[kl.credit]
-    return charge(measured.policy_logprobs, measured.reference_logprobs, weights, mask, group_size)
+        return penalty.exact_sequence(measured.reverse_kl, policy, weights, mask, group_size, bound)
+    if kl.credit == "sequence":
+        return penalty.k1_sequence(policy, reference, weights, mask, group_size)
+    return penalty.k1_reward_to_go(policy, reference, weights, mask, group_size, bound)
 
 
 def count_truncated(kl: Kl, rows: Rows) -> Tensor:

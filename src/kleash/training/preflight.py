@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
+from accelerate.utils import broadcast_object_list
 
+from kleash.config.schema import Grpo
 from kleash.data.render import RenderedPrompt
 from kleash.errors import DataError, RunStopped
 from kleash.models.reference import Reference
+from kleash.models.scoring import logits_scale
 from kleash.rollout.sampler import Completion, Progress
 from kleash.training.experience import Experience, Spread, gather
 from kleash.training.observer import CheckResult, Observer
@@ -29,6 +32,8 @@ PERTURBATION = 0.02
 MISMATCH_LIMIT = {torch.float32: 0.01, torch.bfloat16: 0.8}
 """Largest 99 % quantile of |sampler - scorer| in nats per token. bfloat16 alone makes 0.2 to 0.4 on a 135M model."""
 PADDING_LIMIT = {torch.float32: 2e-4, torch.bfloat16: 0.5}
+LOGITS_LIMIT = 0.02
+"""Largest difference of logits, as a share of the largest logit; bfloat16 alone makes less than 0.01."""
 CHECKED_GROUPS = 2
 CHECKED_TOKENS = 64
 """What the checks look at; whole replies are sampled once, for the reward."""
@@ -45,6 +50,7 @@ def preflight(session: Session, observer: Observer, fingerprint: str) -> None:
     record = _measured(session, probe)
     few = _selected(probe, range(min(CHECKED_GROUPS, len(probe.prompts))))
     checks: list[Callable[[], CheckResult]] = [
+        lambda: _logits_agree(session, probe),
         lambda: _kl_at_start(session, record),
         lambda: _scores_repeat(session, few),
         lambda: _padding(session, _selected(probe, _extremes(probe))),
@@ -121,6 +127,25 @@ def _measured(
         temperature=session.config.rollout.temperature,
         per_batch=groups or session.updater.plan.groups_per_batch,
         step=0,
+    )
+
+
+@torch.no_grad()
+def _logits_agree(session: Session, probe: Experience) -> CheckResult:
+    """Hidden state times head against what the model itself says, at the first token of the first reply."""
+    ids = torch.tensor([probe.prompts[0].token_ids], device=session.policy.device)
+    model = session.policy.causal_lm
+    own = model(input_ids=ids, use_cache=False).logits[0, -1].float()
+    hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state[0, -1]
+    ours = (hidden @ session.policy.head.T).float() * logits_scale(model.config)
+    largest = float((own - ours).abs().max() / own.abs().max())
+    return CheckResult(
+        "logits_agree",
+        largest < LOGITS_LIMIT,
+        f"hidden state times output layer gives the model's own logits within {largest:.2g}"
+        if largest < LOGITS_LIMIT
+        else f"hidden state times output layer is off the model's own logits by {largest:.2g} of the largest: it scales, "
+        "caps or shifts them in a way that is not known here",
     )
 
 
@@ -220,13 +245,14 @@ def _reward_varies(session: Session, probe: Experience) -> CheckResult:
     scored = probe.rewards.raw[probe.rewards.scored]
     if len(scored) == 0:
         return CheckResult("reward_varies", False, "the reward gave no score (None) to any of the samples")
-    sd = float(scored.std())
+    sd = _sd_within(session, probe)
     return CheckResult(
         "reward_varies",
         sd > 0,
-        f"reward of the starting policy: mean {scored.mean():.3g}, sd {sd:.3g} over {len(scored)} samples"
+        f"reward of the starting policy: mean {scored.mean():.3g} over {len(scored)} samples, sd {sd:.3g} "
+        "among those of a prompt"
         if sd > 0
-        else f"every sample is paid {scored[0]:g}: there is nothing to learn from",
+        else "all samples of a prompt are paid the same: there is nothing to learn from",
     )
 
 
@@ -235,16 +261,26 @@ def _start_controller(session: Session, observer: Observer, probe: Experience) -
     scored = probe.rewards.raw[probe.rewards.scored]
     if len(scored) < 2 or scored.std() == 0:
         return
-    spread = Spread(float(scored.mean()), float(scored.std(ddof=1)), len(scored))
+    found = Spread(float(scored.mean()), float(scored.std(ddof=1)), len(scored)), _sd_within(session, probe)
+    spread, sd = broadcast_object_list([found])[0]  # one answer for all processes, even if the reward is random
     session.rewarder.spread = spread
     kl = session.config.algorithm.kl
-    sd = 1.0 if session.config.reward.rescale else spread.sd
-    beta = starting_beta(kl, sd, float(probe.lengths.mean()))
-    session.controller = make_controller(kl, beta)
+    beta = starting_beta(kl, sd / spread.sd if session.config.reward.rescale else sd, float(probe.lengths.mean()))
+    session.controller, session.starting_beta = make_controller(kl, beta), beta
     why = "as set" if kl.beta is not None else "from the reward's spread and the target"
     if kl.beta is None and kl.target_nats_per_sequence is None and kl.target_nats_per_token is None:
         why = "the default"
     observer.fact(f"beta       starts at {beta:.4g} reward per nat ({why})")
+
+
+def _sd_within(session: Session, probe: Experience) -> float:
+    """Standard deviation of the reward among samples of one prompt: what the advantages, and so beta, are made of."""
+    algorithm = session.config.algorithm
+    if isinstance(algorithm, Grpo) and algorithm.scale_rewards == "group":
+        return 1.0
+    groups = probe.rewards.shaped.reshape(-1, probe.group_size)
+    full = groups[(~np.isnan(groups)).sum(axis=1) >= 2]
+    return float(np.sqrt(np.nanvar(full, axis=1, ddof=1).mean())) if len(full) else 0.0
 
 
 def _odd_answers(session: Session, observer: Observer, probe: Experience) -> None:

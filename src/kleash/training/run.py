@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
 
 from kleash.config.loader import load, to_dict
 from kleash.config.schema import RunConfig
@@ -44,14 +45,17 @@ def train(config: RunConfig, *, observer: Observer, warnings: Sequence[str] = ()
         observer.fact(f"note       {warning}")
     _, data, rewarder = prepare(config, given)
     accelerator = Accelerator()
-    path = Path(config.output_dir) / (config.name or _default_name(config))
+    name = str(broadcast_object_list([config.name or _default_name(config)])[0])
+    path = Path(config.output_dir) / name
     writer = None
     if accelerator.is_main_process:
         writer = RunWriter.create(path, to_dict(config), _facts(data))
         for notice in writer.notices:
             observer.fact(f"note       {notice}")
         observer.fact(f"run        {path}")
+    mirrors: list[Mirror] = []
     try:
+        mirrors = open_mirrors(config.mirrors, to_dict(config), path) if writer is not None else []
         session = build(config, data, rewarder, accelerator, given)
         fingerprint = session.reference.fingerprint()
         if writer is not None:
@@ -61,8 +65,10 @@ def train(config: RunConfig, *, observer: Observer, warnings: Sequence[str] = ()
         if writer is not None:
             writer.close()
             shutil.rmtree(path)
+        for mirror in mirrors:
+            mirror.close()
         raise
-    _loop(session, writer, observer, fingerprint, 0)
+    _loop(session, writer, mirrors, observer, fingerprint, 0)
     return path
 
 
@@ -73,7 +79,8 @@ def resume(run_dir: Path, *, observer: Observer, given: Given = NOTHING_GIVEN) -
         RunDirError: no run or no checkpoint there, or the reference has changed.
     """
     with RunReader(run_dir) as reader:
-        stored, status, checkpoint = reader.config, reader.status, reader.latest_checkpoint()
+        stored, meta, status = reader.config, reader.meta, reader.status
+        checkpoint = reader.latest_checkpoint()
     if checkpoint is None:
         raise RunDirError(f"{run_dir} has no checkpoint to resume from. Start the run again under another name")
     config = load(None, base=stored).config
@@ -84,6 +91,11 @@ def resume(run_dir: Path, *, observer: Observer, given: Given = NOTHING_GIVEN) -
             "Start a new run, or continue from its adapter with model.adapter"
         )
     _, data, rewarder = prepare(config, given)
+    if _prompts_fingerprint(data) != meta["prompts_fingerprint"]:
+        raise RunDirError(
+            f"the prompts of {run_dir} have changed since it began ({config.prompts.path}): others "
+            "would be trained on and held out. Put the old ones back, or start a new run"
+        )
     accelerator = Accelerator()
     session = build(config, data, rewarder, accelerator, given)
     fingerprint = session.reference.fingerprint()
@@ -91,7 +103,8 @@ def resume(run_dir: Path, *, observer: Observer, given: Given = NOTHING_GIVEN) -
     observer.fact(f"run        {run_dir}, resumed at step {first} from {checkpoint.path.name}")
     observer.fact(f"reference  {session.reference.description}; fingerprint {fingerprint[:16]}, unchanged")
     writer = RunWriter.resume(run_dir, first - 1) if accelerator.is_main_process else None
-    _loop(session, writer, observer, fingerprint, first)
+    mirrors = [] if writer is None else open_mirrors(config.mirrors, stored, run_dir)
+    _loop(session, writer, mirrors, observer, fingerprint, first)
     return run_dir
 
 
@@ -107,17 +120,22 @@ def check(config: RunConfig, *, observer: Observer) -> bool:
     return True
 
 
-def _loop(session: Session, writer: RunWriter | None, observer: Observer, fingerprint: str, first_step: int) -> None:
+def _loop(
+    session: Session,
+    writer: RunWriter | None,
+    mirrors: Sequence[Mirror],
+    observer: Observer,
+    fingerprint: str,
+    first_step: int,
+) -> None:
     """Train; the process that writes leaves a status, a reason and a report behind, however it ends."""
     if writer is None:
         Loop(session, None, observer, fingerprint).run(first_step)
         return
     status: Status = "failed"
     reason = ""
-    mirrors: list[Mirror] = []
     with writer:
         try:
-            mirrors = open_mirrors(session.config.mirrors, to_dict(session.config), writer.path)
             Loop(session, writer, observer, fingerprint, mirrors).run(first_step)
             status = "finished"
         except KeyboardInterrupt:
@@ -146,15 +164,20 @@ def _default_name(config: RunConfig) -> str:
 
 def _facts(data: Data) -> dict[str, Any]:
     """What a later reader needs to know of where the run was made."""
-    prompts = json.dumps([[p.token_ids for p in data.train], [p.token_ids for p in data.held_out]])
     return {
         "versions": {name: importlib.metadata.version(name) for name in VERSIONED}
         | {"python": platform.python_version()},
         "machine": f"{platform.machine()}, {platform.system()}",
         "git_commit": _git_commit(),
         "prompts": {"train": len(data.train), "held_out": len(data.held_out)},
-        "prompts_fingerprint": hashlib.sha256(prompts.encode()).hexdigest(),
+        "prompts_fingerprint": _prompts_fingerprint(data),
     }
+
+
+def _prompts_fingerprint(data: Data) -> str:
+    """SHA-256 of the prompts' tokens, in their order."""
+    prompts = json.dumps([[p.token_ids for p in data.train], [p.token_ids for p in data.held_out]])
+    return hashlib.sha256(prompts.encode()).hexdigest()
 
 
 def _model_facts(session: Session, fingerprint: str) -> dict[str, Any]:

@@ -109,10 +109,24 @@ def split_by_group(experience: Experience, groups: Sequence[int], measured: Line
 def to_record(experience: Experience, parts: dict[int, Tensor], step: int) -> TokenRecord:
     """Put the groups back in the order of the experience, on the host."""
     stacked = torch.cat([parts[g] for g in range(len(experience.prompts))], dim=1)
-    values = stacked.double().cpu().numpy()
+    values = stacked.cpu().double().numpy()
     record = TokenRecord(*values)
     check_finite(experience, record, step)
     return record
+
+
+def check_parts(experience: Experience, parts: dict[int, Tensor], step: int) -> None:
+    """`check_finite` for some groups of an experience, as one later update measures them.
+
+    Raises:
+        RunStopped: names the step, the sequence and the token.
+    """
+    whole = {g: parts.get(g) for g in range(len(experience.prompts))}
+    filled = {
+        g: torch.zeros(len(TokenRecord.__dataclass_fields__), tokens_of(experience, g)) if part is None else part.cpu()
+        for g, part in whole.items()
+    }
+    to_record(experience, filled, step)
 
 
 def check_finite(experience: Experience, record: TokenRecord, step: int) -> None:

@@ -65,6 +65,8 @@ class Session:
     accelerator: Accelerator
     make_sampler: Callable[[], Sampler]
     controller: Controller
+    starting_beta: float
+    """What the controller began with; its bounds follow from it."""
     loosening: Loosening | None
 
     def seed(self, *purpose: str | int) -> int:
@@ -149,6 +151,11 @@ def build(
             f"{config.training.prompts_per_step // accelerator.num_processes} prompts that each process has a step. "
             "Use fewer minibatches, or more prompts_per_step"
         )
+    if 0 < len(data.held_out) < accelerator.num_processes:
+        raise DataError(
+            f"{len(data.held_out)} held-out prompts cannot be shared among {accelerator.num_processes} processes. "
+            "Hold out at least one each, or none"
+        )
     context = data.longest + config.rollout.max_completion_length
     loaded = None if given.model is None else (given.model, given.tokenizer)
     policy = load_policy(
@@ -177,6 +184,7 @@ def build(
         accelerator=accelerator,
         make_sampler=make_sampler,
         controller=make_controller(config.algorithm.kl, starting_beta(config.algorithm.kl, None)),
+        starting_beta=starting_beta(config.algorithm.kl, None),
         loosening=make_loosening(config.algorithm.kl),
     )
 

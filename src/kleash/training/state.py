@@ -6,6 +6,7 @@ Random numbers depend on seed, purpose and step alone, so that there is no gener
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from kleash.models.lora import TRAINED
 from kleash.models.policy import Policy
 from kleash.models.reference import MovingReference
 from kleash.training.experience import Spread
-from kleash.training.session import Session
+from kleash.training.session import Session, make_controller
 
 STATE_FILE = "training_state.pt"
 
@@ -32,6 +33,7 @@ def save(session: Session, folder: Path, step: int, fingerprint: str) -> None:
     state = {
         "step": step,
         "optimizer": session.optimizer.state_dict(),
+        "starting_beta": session.starting_beta,
         "controller": session.controller.state_dict(),
         "loosening": None if session.loosening is None else session.loosening.state_dict(),
         "reference_fingerprint": fingerprint,
@@ -61,7 +63,7 @@ def read(folder: Path) -> dict[str, Any]:
     path = folder / STATE_FILE
     try:
         return torch.load(path, map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
-    except (OSError, RuntimeError, EOFError) as error:
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise RunDirError(
             f"{path}: no training state can be read there ({error}). Resume from another checkpoint"
         ) from error
@@ -88,6 +90,8 @@ def restore(session: Session, state: dict[str, Any], fingerprint: str) -> int:
             f"(model {session.policy.name!r}), or start a new run"
         )
     session.optimizer.load_state_dict(state["optimizer"])
+    session.starting_beta = state["starting_beta"]
+    session.controller = make_controller(session.config.algorithm.kl, session.starting_beta)
     session.controller.load_state_dict(state["controller"])
     if session.loosening is not None:
         session.loosening.load_state_dict(state["loosening"])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from kleash.metrics import FUNCTION_PREFIX
 from kleash.models.tokenizer import Tokenizer
 from kleash.ops.text import distinct_n, repeated_ngram_share, token_class
 from kleash.training.experience import Experience, Floats
@@ -40,6 +41,20 @@ class Numbers:
         if len(means) > 1:
             self.stderr[key] = float(means.std(ddof=1) / np.sqrt(len(means)))
 
+    def beside(self, other: Numbers) -> Numbers:
+        """These numbers and the other's."""
+        return Numbers(self.metrics | other.metrics, self.stderr | other.stderr, self.notes | other.notes)
+
+    def ratio(self, key: str, sums: Floats, counts: Floats, group_size: int) -> None:
+        """Record sum / count over `[B]` rows, with its standard error over prompts (ratio estimator)."""
+        total = max(1.0, float(counts.sum()))
+        value = float(sums.sum()) / total
+        self.metrics[key] = value
+        residuals = (sums - value * counts).reshape(-1, group_size).sum(axis=1)
+        prompts = len(residuals)
+        if prompts > 1:
+            self.stderr[key] = float(np.sqrt(prompts / (prompts - 1) * (residuals**2).sum()) / total)
+
     def behind(self, prefix: str) -> Numbers:
         """The same numbers with a prefix on every key."""
         return Numbers(
@@ -64,6 +79,8 @@ def summarize(experience: Experience, record: TokenRecord, tokenizer: Tokenizer)
     numbers.mean("reward/shaped", rewards.shaped, group)
     if rewards.gold is not None:
         numbers.mean("reward/gold", rewards.gold, group)
+    for name, values in rewards.by_function.items():
+        numbers.mean(FUNCTION_PREFIX + name, values, group)
     numbers.metrics["reward/unscored_share"] = float(1 - rewards.scored.mean())
     numbers.metrics["reward/clipped_share"] = rewards.num_clipped / len(rewards.raw)
     numbers.metrics["reward/group_sd"] = _group_sd(rewards.shaped, group)
@@ -80,25 +97,28 @@ def summarize(experience: Experience, record: TokenRecord, tokenizer: Tokenizer)
 
 def _drift(numbers: Numbers, experience: Experience, record: TokenRecord) -> None:
     lengths, group = experience.lengths, experience.group_size
-    tokens = max(1, int(lengths.sum()))
+    counts = lengths.astype(np.float64)
     sequence_kl = per_sequence(record.reverse_kl, lengths)
     k1 = record.policy_logprobs - record.reference_logprobs
     numbers.mean("kl/exact_per_sequence", sequence_kl, group)
     numbers.mean("kl/k1_per_sequence", per_sequence(k1, lengths), group)
+    sampled = np.array([value for completion in experience.completions for value in completion.logprobs])
+    mismatch = np.abs(sampled - record.policy_logprobs)
+    for key, values in (
+        ("kl/exact_per_token", record.reverse_kl),
+        ("kl/k1_per_token", k1),
+        ("kl/forward_per_token", record.forward_kl),
+        ("entropy/per_token", record.entropy),
+        ("sampler/mismatch_mean", mismatch),
+    ):
+        numbers.ratio(key, per_sequence(values, lengths), counts, group)
     numbers.metrics |= {
-        "kl/exact_per_token": float(record.reverse_kl.sum() / tokens),
-        "kl/k1_per_token": float(k1.sum() / tokens),
-        "kl/forward_per_token": float(record.forward_kl.sum() / tokens),
         "kl/sequence_p90": float(np.quantile(sequence_kl, 0.9)),
         "kl/token_p95": float(np.quantile(record.reverse_kl, 0.95)),
         "kl/token_p99": float(np.quantile(record.reverse_kl, 0.99)),
         "kl/token_max": float(record.reverse_kl.max()),
-        "entropy/per_token": float(record.entropy.sum() / tokens),
+        "sampler/mismatch_p99": float(np.quantile(mismatch, 0.99)),
     }
-    sampled = np.array([value for completion in experience.completions for value in completion.logprobs])
-    mismatch = np.abs(sampled - record.policy_logprobs)
-    numbers.metrics["sampler/mismatch_mean"] = float(mismatch.mean())
-    numbers.metrics["sampler/mismatch_p99"] = float(np.quantile(mismatch, 0.99))
 
 
 def _token_classes(numbers: Numbers, experience: Experience, record: TokenRecord, tokenizer: Tokenizer) -> None:

@@ -26,6 +26,7 @@ from kleash.training.optimizer import Optimizer
 from kleash.training.scoring import (
     TokenRecord,
     batch_of,
+    check_parts,
     measure,
     micro_batches,
     reference_states,
@@ -119,7 +120,7 @@ class Updater:
         self.midway = False
 
     def __call__(self, experience: Experience, advantages: Tensor, *, beta: float, step: int) -> Updated:
-        """Train on B sequences with `advantages` [B] at a price of drift `beta`.
+        """Train on the scored ones of B sequences with `advantages` [B] at a price of drift `beta`.
 
         Raises:
             RunStopped: a measured number is not finite; the weights are untouched then.
@@ -139,8 +140,10 @@ class Updater:
             parts = self._accumulate(experience, minibatch, advantages, states, behavior, beta, totals)
             if record is None:
                 record = to_record(experience, parts, step)
-            self.midway = True
+            else:
+                check_parts(experience, parts, step)
             totals.grad_norm += self._optimizer.step(step)
+            self.midway = True
             updates += 1
         assert record is not None
         return Updated(record, totals.over(self._accelerator), updates, scored - began, time.perf_counter() - scored)
@@ -158,8 +161,10 @@ class Updater:
         """Gradients of one update; returns what was measured of each group."""
         size = experience.group_size
         tokens = sum(tokens_of(experience, g) for g in groups)
-        sequences = len(groups) * size * self._accelerator.num_processes
-        mean_length = self._sum(tokens) / sequences
+        mean_length = self._sum(tokens) / self._sum(len(groups) * size)
+        scored = torch.tensor(experience.rewards.scored, device=advantages.device)
+        by_group = experience.rewards.scored.reshape(-1, size)
+        sequences = max(1.0, self._sum(float(by_group[list(groups)].sum())))
         self._optimizer.zero()
         parts: dict[int, Tensor] = {}
         for chosen in micro_batches(experience, groups, self.plan.groups_per_batch):
@@ -168,7 +173,8 @@ class Updater:
             index = torch.tensor([g * size + i for g in chosen for i in range(size)], device=advantages.device)
             policy = self._objective.policy_loss(rows, advantages[index], mean_length)
             penalty = beta * self._objective.penalty(rows) if beta > 0 else torch.zeros_like(policy.values)
-            ((policy.values.sum() + penalty.sum()) / sequences).backward()
+            penalty = torch.where(scored[index], penalty, 0.0)
+            ((policy.values.sum() + penalty.sum()) / sequences).backward()  # type: ignore[no-untyped-call]
             totals.add(policy, penalty, self._objective.truncated(rows), rows, 1 / sequences)
         return parts
 
