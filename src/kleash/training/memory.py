@@ -29,8 +29,5 @@ def activation_bytes_per_token(policy: Policy, context: int) -> int:
 
 def groups_per_batch(policy: Policy, group_size: int, context: int) -> int:
     """Whole groups of sequences of up to `context` tokens that one micro-batch can hold; at least 1."""
-    if policy.device.type == "cuda":
-        budget = int(GPU_SHARE * free_bytes(policy.device))
-    else:
-        budget = CPU_ACTIVATION_BYTES
+    budget = int(GPU_SHARE * free_bytes(policy.device)) if policy.device.type == "cuda" else CPU_ACTIVATION_BYTES
     return max(1, budget // (activation_bytes_per_token(policy, context) * context * group_size))

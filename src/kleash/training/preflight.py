@@ -144,8 +144,8 @@ def _logits_agree(session: Session, probe: Experience) -> CheckResult:
         largest < LOGITS_LIMIT,
         f"hidden state times output layer gives the model's own logits within {largest:.2g}"
         if largest < LOGITS_LIMIT
-        else f"hidden state times output layer is off the model's own logits by {largest:.2g} of the largest: it scales, "
-        "caps or shifts them in a way that is not known here",
+        else f"hidden state times output layer is off the model's own logits by {largest:.2g} of the largest: it "
+        "scales, caps or shifts them in a way that is not known here",
     )
 
 
