@@ -47,6 +47,24 @@ def test_an_error_for_the_user_is_its_text_and_its_code(monkeypatch, capsys, err
     assert capsys.readouterr().err == f"kleash: {error}\n"
 
 
+class OutOfMemoryError(RuntimeError):
+    """Named as torch's own, which is not loaded here."""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("CUDA out of memory. Tried to allocate\nmore lines", "CUDA out of memory. Tried to allocate"), ("", "")],
+)
+def test_a_full_gpu_is_no_bug(monkeypatch, capsys, text, shown):
+    stand_in(monkeypatch, "run", train=raising(OutOfMemoryError(text)))
+    assert main(["train", *RUN]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(
+        "kleash: the GPU has no memory left. Cut updates smaller with training.gradient_accumulation"
+    )
+    assert error.endswith(f"the run resumes from its checkpoint ({shown})\n")
+
+
 def test_ctrl_c_is_130(monkeypatch, capsys):
     stand_in(monkeypatch, "run", train=raising(KeyboardInterrupt()))
     assert main(["train", *RUN]) == 130
@@ -201,6 +219,9 @@ def test_report_is_written_anew(tmp_path, capsys):
         (["trian"], "kleash: 'trian' is not a command. Did you mean 'train'? There are: train, check, "),
         (["runs", "lst"], "kleash: 'lst' is not a command. Did you mean 'list'? There are: list, show, export.\n"),
         (["runs"], "kleash: the following arguments are required: COMMAND\n`kleash runs --help` shows what it takes."),
+        (["try", "runs/a", "hello", "--samples", "0"], "kleash: argument --samples: 0 is less than 1\n"),
+        (["try", "runs/a", "hello", "--max-length", "-1"], "kleash: argument --max-length: -1 is less than 1\n"),
+        (["gauge", "a", "b", "--samples", "0"], "kleash: argument --samples: 0 is less than 1\n"),
         (["demo", "--steps", "many"], "kleash: argument --steps: invalid int value: 'many'\n`kleash demo --help`"),
     ],
 )

@@ -36,7 +36,12 @@ def uninterrupted(tiny_model_dir, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("die", "recorded", "from_step"),
-    [("in an update", 5, 4), ("in a checkpoint", 4, 2), ("after the last checkpoint", 7, 7)],
+    [
+        ("before a checkpoint of its own", 1, 0),
+        ("in an update", 5, 4),
+        ("in a checkpoint", 4, 2),
+        ("after the last checkpoint", 7, 7),
+    ],
 )
 def test_a_killed_run_resumes_to_the_numbers_of_an_uninterrupted_one(
     tiny_model_dir, tmp_path, uninterrupted, die, recorded, from_step
@@ -61,6 +66,18 @@ def test_a_killed_run_resumes_to_the_numbers_of_an_uninterrupted_one(
     mirrored = (path / "metrics.jsonl").read_text().splitlines()
     assert len(mirrored) == 8
     assert (path / "report.html").is_file()
+
+
+def test_a_run_that_is_killed_twice_resumes_twice(tiny_model_dir, tmp_path, uninterrupted):
+    path = tmp_path / "runs" / "run"
+    for action, die in (("start", "in an update"), ("resume", "before a checkpoint of its own")):
+        killed = call(action, tiny_model_dir, tmp_path, die, *RESUMABLE)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        with RunReader(path) as reader:
+            assert len(reader.steps()) == 5
+            assert reader.latest_checkpoint().step == 4
+    resume(path, observer=Silent())
+    assert story(path) == story(uninterrupted)
 
 
 def test_a_changed_reference_is_refused_on_resume(tiny_model_dir, tmp_path):

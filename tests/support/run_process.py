@@ -58,10 +58,12 @@ def _main() -> None:
 
     if die == "in an update":  # the second of four in step 5
         _die_after(optimizer.Optimizer, "step", 5 * 4 + 2)
-    if die == "in a checkpoint":  # weights of step 4 are written, its state is not
-        _die_after(state, "save_weights", 2)
-    if die == "after the last checkpoint":
-        _die_after(loop.Loop, "_checkpoint", 4)
+    if die == "before a checkpoint of its own":  # the second of four in the second step of this process
+        _die_after(optimizer.Optimizer, "step", 4 + 2)
+    if die == "in a checkpoint":  # after those of steps 0 and 2: weights of step 4 are written, its state is not
+        _die_after(state, "save_weights", 3)
+    if die == "after the last checkpoint":  # those of steps 0, 2, 4, 6 and 7
+        _die_after(loop.Loop, "_checkpoint", 5)
     if action == "start":
         run.train(settings(Path(model), Path(folder), *overrides), observer=Silent())
     else:

@@ -63,6 +63,16 @@ def failure(*overrides, base=None):
             "model.reference_ema = 0.1 and model.reference_reset_every = 5 both move the reference. Give one of them.",
         ),
         (
+            ["model.reference=other", "model.reference_ema=0.1"],
+            'model.reference = "other" with a moving reference: a moving one starts at the policy and would'
+            " never be that model. Leave out one of the two",
+        ),
+        (
+            ["model.reference=other", "model.reference_reset_every=5"],
+            'model.reference = "other" with a moving reference: a moving one starts at the policy and would'
+            " never be that model. Leave out one of the two",
+        ),
+        (
             ["prompts.limit=32"],
             "prompts.limit = 32 leaves nothing to train on: prompts.held_out = 32 are set aside from"
             " these. Raise the limit or hold out fewer.",

@@ -168,6 +168,24 @@ def test_a_moving_average_moves_by_its_share(tiny_model_dir, overrides):
     assert "moving average, 0.25 of the policy a step" in reference.description
 
 
+def test_a_slow_average_in_bfloat16_does_not_stall(tiny_model_dir):
+    """A thousandth a step is less than bfloat16 resolves: alone it would stop a third of the way."""
+    ours, reference = pair(tiny_model_dir, "model.lora=false", "model.dtype=bfloat16", "model.reference_ema=0.001")
+    assert {p.dtype for _, p in ours.trained()} == {torch.bfloat16}
+    start = {name: p.detach().float() for name, p in ours.trained()}
+    perturb(ours)
+    moved = {name: p.detach().float() for name, p in ours.trained()}
+    for step in range(1500):
+        reference.follow(step, ours.trained())
+    share = 1 - 0.999**1500
+    for name, tensor in reference.state().items():
+        expected = (1 - share) * start[name] + share * moved[name]
+        torch.testing.assert_close(tensor, expected, rtol=1e-3, atol=1e-5)
+    for name, tensor in reference._moving.causal_lm.named_parameters():
+        expected = (1 - share) * start[name] + share * moved[name]
+        torch.testing.assert_close(tensor.float(), expected, rtol=2**-8, atol=1e-5)
+
+
 @pytest.mark.parametrize("overrides", [[], ["model.lora=false"]])
 def test_a_reset_reference_jumps_every_so_many_steps(tiny_model_dir, overrides):
     ours, reference = pair(tiny_model_dir, "model.reference_reset_every=3", *overrides)

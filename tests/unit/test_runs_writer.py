@@ -1,15 +1,14 @@
 import json
-import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import textwrap
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from plain_user import as_plain_user
 
 from kleash.errors import RunDirError
 from kleash.runs.reader import RunReader
@@ -30,19 +29,6 @@ def record(folder, steps):
         for step in range(1, steps + 1):
             writer.write_step(Step(step, {"kl": step / 2}), [sample(step)], [Event(step, "info", "e", "")])
             writer.write_checkpoint(Checkpoint(step, folder / "checkpoints" / f"step_{step}"))
-
-
-@contextmanager
-def as_plain_user():
-    """Act as a user whom a read-only folder binds, which root is not."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
 
 
 @pytest.fixture
@@ -109,8 +95,25 @@ def test_resume_drops_what_came_later_everywhere(tmp_path):
         assert reader.series("kl") == [(1, 0.5, None), (2, 1.0, None), (3, 1.5, None), (4, 9.0, None)]
         assert [found.step for found in reader.samples()] == [1, 2, 3, 4]
         assert [found.step for found in reader.events()] == [1, 2, 3]
-        assert [found.step for found in reader.checkpoints()] == [1, 2, 3]
+        assert [found.step for found in reader.checkpoints()] == [1, 2, 3, 4]  # 4 was saved right after step 3
     assert mirror(tmp_path / "run")[-1] == {"step": 4, "kl": 9.0}
+
+
+@pytest.mark.parametrize("saved", [0, 2])
+def test_a_run_that_is_killed_again_resumes_from_the_same_checkpoint(tmp_path, saved):
+    run = tmp_path / "run"
+    with RunWriter.create(run, {}, {}) as writer:
+        for step in range(4):
+            if step % 2 == 0:
+                (run / "checkpoints" / f"step_{step}").mkdir(parents=True)
+                writer.write_checkpoint(Checkpoint(step, run / "checkpoints" / f"step_{step}"))
+            writer.write_step(Step(step, {"kl": step / 2}))
+    for _ in range(2):
+        with RunWriter.resume(run, saved - 1) as writer, RunReader(run) as reader:
+            assert [step.step for step in reader.steps()] == list(range(saved))
+            assert reader.latest_checkpoint().step == saved
+            writer.write_step(Step(saved, {"kl": 9.0}))
+    assert [line["step"] for line in mirror(run)] == list(range(saved + 1))
 
 
 def test_resume_forgets_the_samples_of_the_former_end(tmp_path):

@@ -1,13 +1,18 @@
 """Reference and policy side by side, and runs as something to ship."""
 
+import tempfile
+from pathlib import Path
+
 import pytest
 import torch
 from peft import PeftModel
+from plain_user import as_plain_user
 from tiny_run import Remembering, settings
 from transformers import AutoModelForCausalLM
 
 from kleash.errors import ModelError, RunDirError
-from kleash.training.compare import side_by_side
+from kleash.training import export as exporting
+from kleash.training.compare import checkpoint_of, side_by_side
 from kleash.training.export import export
 from kleash.training.observer import Silent
 from kleash.training.run import train
@@ -42,7 +47,7 @@ def test_an_earlier_checkpoint_has_drifted_less(run):
 
 
 def test_a_checkpoint_that_is_not_there(run):
-    with pytest.raises(RunDirError, match=r"has no checkpoint of step 3; there are \[2, 4\]. Choose one of these"):
+    with pytest.raises(RunDirError, match=r"has no checkpoint of step 3; there are \[0, 2, 4\]. Choose one of these"):
         side_by_side(run, ["hello"], step=3)
 
 
@@ -56,8 +61,19 @@ def test_merged_and_unmerged_exports_are_the_same_model(run, tiny_model_dir, tmp
         torch.testing.assert_close(merged(TOKENS).logits, unmerged(TOKENS).logits, rtol=1e-4, atol=1e-4)
     card = (tmp_path / "merged" / "README.md").read_text()
     assert "KL(merged ‖ unmerged), nats per sequence" in card
-    assert "kl/exact_per_sequence | 4 |" in card
+    assert "| KL to the reference, nats per sequence | 4 |" in card
     assert not (tmp_path / "adapter" / "training_state.pt").exists()
+
+
+@pytest.mark.parametrize("where", [".", "below"])
+def test_an_export_to_a_read_only_folder_is_refused(run, monkeypatch, where):
+    found = checkpoint_of(run, None)
+    monkeypatch.setattr(exporting, "checkpoint_of", lambda *_: found)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o555)
+        with as_plain_user(), pytest.raises(RunDirError, match=r"cannot be written: Permission denied\. Give another"):
+            export(run, Path(folder) / where, step=None, merge=False, observer=Remembering())
+        Path(folder).chmod(0o755)
 
 
 def test_exports_that_cannot_be(run, tiny_model_dir, tmp_path):
@@ -65,6 +81,10 @@ def test_exports_that_cannot_be(run, tiny_model_dir, tmp_path):
     (tmp_path / "taken" / "file").touch()
     with pytest.raises(RunDirError, match="is not empty"):
         export(run, tmp_path / "taken", step=None, merge=False, observer=Remembering())
+    with pytest.raises(RunDirError, match=r"taken/file is a file, .*another folder with --out"):
+        export(run, tmp_path / "taken" / "file", step=None, merge=False, observer=Remembering())
+    with pytest.raises(RunDirError, match=r"file/below cannot be written: Not a directory\. Give another folder"):
+        export(run, tmp_path / "taken" / "file" / "below", step=None, merge=False, observer=Remembering())
     whole = train(
         settings(tiny_model_dir, tmp_path, "model.lora=false", "training.steps=1"),
         observer=Silent(),

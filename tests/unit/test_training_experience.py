@@ -44,6 +44,26 @@ def test_functions_are_added_with_their_weights_and_gold_stays_apart():
     assert rewards.gold.tolist() == [2.0, 2.0]
 
 
+def test_the_scores_of_each_of_several_functions_are_kept():
+    rewards = rewarder(length, matches)(PROMPTS, REPLIES, ["ba", "hello"])
+    assert {name: values.tolist() for name, values in rewards.by_function.items()} == {
+        "length": [2.0, 5.0],
+        "matches": [1.0, 0.0],
+    }
+    assert rewarder(length)(PROMPTS, REPLIES, TEXTS).by_function == {}
+
+
+def test_functions_of_one_name_are_told_apart_by_their_full_reference():
+    def other_length(completions):
+        return [0.0] * len(completions)
+
+    other_length.__name__ = "length"
+    made = Rewarder.from_settings(Reward(functions=("a", "b", "c")), [length, matches, other_length])
+    names = list(made(PROMPTS, REPLIES, TEXTS).by_function)
+    place = "test_functions_of_one_name_are_told_apart_by_their_full_reference.<locals>.other_length"
+    assert names == [f"{__name__}:length", "matches", f"{__name__}:{place}"]
+
+
 def test_shaping_comes_after_and_clipped_rewards_are_counted():
     table = {"clip": (0.0, 4.0), "missing_stop_penalty": 1.5, "length_penalty": 0.1, "length_penalty_from": 2}
     rewards = rewarder(length, **table)(PROMPTS, REPLIES, TEXTS)

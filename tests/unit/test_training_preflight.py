@@ -1,5 +1,8 @@
 """Checks that must pass on a sound session and fail, by name, on a broken one."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 from tiny_run import Remembering, perturb, session, settings
@@ -10,7 +13,15 @@ from kleash.training import preflight as checks
 from kleash.training.experience import gather
 from kleash.training.preflight import preflight
 
-NAMES = ["kl_at_start", "scores_repeat", "padding", "sampler_agrees", "beta_has_gradient", "reward_varies"]
+NAMES = [
+    "logits_agree",
+    "kl_at_start",
+    "scores_repeat",
+    "padding",
+    "sampler_agrees",
+    "beta_has_gradient",
+    "reward_varies",
+]
 
 
 @pytest.fixture
@@ -57,6 +68,14 @@ def test_facts_say_who_is_measured_against_whom_and_what_odd_answers_earn(make):
     # "the the the the" has 4 vowels in 15 letters; "prompt number 7 says" has 4 in 20, two digits more make it 4 in 21
     assert "pays empty 0, constant 0.267, echoed 0.2" in facts["reward"]
     assert "weights to train" in facts["cost"]
+
+
+def test_logits_that_are_not_head_times_state_are_noticed(make):
+    running = make()
+    running.policy.causal_lm.lm_head.register_forward_hook(lambda module, args, out: out / 2)
+    _, found, stopped = results(running)
+    assert not found["logits_agree"].passed
+    assert "is off the model's own logits by 1 of the largest: it scales, caps or shifts" in stopped
 
 
 def test_a_policy_that_has_moved_already_is_named(make):
@@ -108,35 +127,75 @@ def test_a_penalty_that_reaches_nothing_is_noticed(make):
 
 @pytest.mark.parametrize(
     ("reward", "message"),
-    [("0.5", "every sample is paid 0.5: there is nothing to learn from"), ("None", "the reward gave no score (None)")],
+    [
+        ("0.5", "all samples of a prompt are paid the same: there is nothing to learn from"),
+        ("float(prompt.split()[2])", "all samples of a prompt are paid the same: there is nothing to learn from"),
+        ("None", "the reward gave no score (None)"),
+    ],
 )
 def test_a_reward_that_says_nothing_is_noticed(make, tmp_path, reward, message):
-    (tmp_path / "reward.py").write_text(f"def vowels(completions):\n    return [{reward} for _ in completions]\n")
+    (tmp_path / "reward.py").write_text(f"def vowels(prompts):\n    return [{reward} for prompt in prompts]\n")
     _, found, stopped = results(make())
     assert message in found["reward_varies"].detail
     assert "reward_varies" in stopped
 
 
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [
-        (["algorithm.kl.target_nats_per_sequence=8"], lambda sd: sd / 4),
-        (["algorithm.kl.target_nats_per_sequence=8", "reward.rescale=true"], lambda sd: 1 / 4),
-        (["algorithm.kl.target_nats_per_sequence=8", "algorithm.kl.beta=0.3"], lambda sd: 0.3),
-        ([], lambda sd: 0.05),
-    ],
-    ids=["from the spread", "rescaled", "as set", "default"],
-)
-def test_beta_starts_at_spread_over_the_root_of_twice_the_target(make, monkeypatch, overrides, expected):
-    running, kept = make(*overrides), []
+def within(rewards):
+    """Root of the mean variance among the 4 samples of a prompt, by hand."""
+    groups = rewards.reshape(-1, 4)
+    deviations = groups - groups.sum(axis=1, keepdims=True) / 4
+    return math.sqrt((deviations**2).sum() / 3 / len(groups))
+
+
+@pytest.fixture
+def probed(monkeypatch):
+    """The experience that preflight gathers."""
+    kept = []
 
     def keeping(*arguments):
         kept.append(gather(*arguments))
         return kept[-1]
 
     monkeypatch.setattr(checks, "gather", keeping)
+    return kept
+
+
+PER_SEQUENCE = "algorithm.kl.target_nats_per_sequence=8"
+BY_GROUP = ["algorithm.type=grpo", "algorithm.scale_rewards=group"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([PER_SEQUENCE], lambda raw, length: within(raw) / 4),
+        ([PER_SEQUENCE, "algorithm.type=grpo"], lambda raw, length: within(raw) / 4),
+        ([PER_SEQUENCE, "reward.rescale=true"], lambda raw, length: within(raw) / raw.std(ddof=1) / 4),
+        ([PER_SEQUENCE, *BY_GROUP], lambda raw, length: 1 / 4),
+        ([PER_SEQUENCE, *BY_GROUP, "reward.rescale=true"], lambda raw, length: 1 / 4),
+        (["algorithm.kl.target_nats_per_token=0.5"], lambda raw, length: within(raw) / math.sqrt(length)),
+        ([PER_SEQUENCE, "algorithm.kl.beta=0.3"], lambda raw, length: 0.3),
+        ([], lambda raw, length: 0.05),
+    ],
+    ids=["RLOO", "Dr. GRPO", "rescaled", "GRPO", "GRPO, rescaled", "per token", "as set", "default"],
+)
+def test_beta_starts_at_spread_over_the_root_of_twice_the_target(make, probed, overrides, expected):
+    running = make(*overrides)
     results(running)
-    sd = kept[0].rewards.raw.std(ddof=1)
-    assert running.controller.beta == pytest.approx(expected(sd), rel=1e-9)
-    assert running.rewarder.spread.sd == pytest.approx(sd)
+    raw, length = probed[0].rewards.raw, np.mean([len(c.token_ids) for c in probed[0].completions])
+    assert running.controller.beta == pytest.approx(expected(raw, length), rel=1e-9)
+    assert running.starting_beta == running.controller.beta
+    assert running.rewarder.spread.sd == pytest.approx(raw.std(ddof=1))
     assert running.rewarder.spread.count == 16
+
+
+def test_shaping_is_in_the_units_of_the_rescaled_reward(make, probed, tmp_path):
+    """Rewards of 100 to 103 that are clipped to one sd: unscaled, all would be cut to the same."""
+    (tmp_path / "reward.py").write_text(
+        "def vowels(completions):\n    return [100.0 + i % 4 for i in range(len(completions))]\n"
+    )
+    running = make(PER_SEQUENCE, "reward.rescale=true", "reward.clip=[-1, 1]")
+    _, found, _ = results(running)
+    assert found["reward_varies"].passed
+    sd = np.std([0.0, 1.0, 2.0, 3.0] * 4, ddof=1)
+    clipped = np.array([-1.0, -0.5 / sd, 0.5 / sd, 1.0] * 4)
+    assert running.controller.beta == pytest.approx(within(clipped) / 4, rel=1e-9)

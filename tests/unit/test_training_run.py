@@ -1,11 +1,10 @@
 """A run from settings to its folder, and what cannot run: a sentence, an exit code, and no half-made folder."""
 
-import os
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from plain_user import as_plain_user
 from tiny_run import Remembering, settings
 
 from kleash.errors import ConfigError, DataError, ModelError, RunDirError, RunStopped
@@ -41,7 +40,7 @@ def test_a_run_leaves_its_numbers_samples_checkpoints_and_report(make):
         assert "eval/reward/proxy" not in steps[3].metrics
         assert set(steps[4].metrics) <= {f"eval/{key}" for key in METRICS}
         assert {key.removeprefix("eval/") for step in steps for key in step.metrics} <= set(METRICS)
-        assert [checkpoint.step for checkpoint in reader.checkpoints()] == [2, 4]
+        assert [checkpoint.step for checkpoint in reader.checkpoints()] == [0, 2, 4]
         before, after = reader.samples("before"), reader.samples("after")
         assert [sample.prompt for sample in before] == [sample.prompt for sample in after]
         assert len(before) == 3
@@ -77,7 +76,7 @@ def test_a_moving_reference_reports_kl_to_the_original_too(make):
 def test_check_makes_no_folder_and_says_whether_a_run_would_start(make, tmp_path):
     observer = Remembering()
     assert check(make(), observer=observer)
-    assert len(observer.checks) == 6
+    assert len(observer.checks) == 7
     (tmp_path / "constant.py").write_text("def same(completions):\n    return [1.0] * len(completions)\n")
     observer = Remembering()
     assert not check(make(f"reward={tmp_path / 'constant.py'}:same"), observer=observer)
@@ -99,19 +98,6 @@ def test_a_named_run_that_exists(make):
         train(config, observer=Silent())
     assert caught.value.exit_code == 2
     assert (path / "run.db").read_bytes() == database
-
-
-@contextmanager
-def as_plain_user():
-    """Act as a user whom a read-only folder binds, which root is not."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
 
 
 def test_a_read_only_folder(make):
@@ -190,6 +176,36 @@ def test_kl_above_the_limit_stops_the_run_with_exit_3_where_it_can_go_on(make):
         assert [step.step for step in reader.steps()] == [0, 1]
     with pytest.raises(RunStopped, match=r"step 2: KL is"):
         resume(path, observer=Silent())
+
+
+def test_prompts_that_have_changed_are_refused_on_resume(make, tmp_path):
+    with pytest.raises(RunStopped, match="stop_above"):
+        train(make("algorithm.kl.stop_above=1e-9", "training.checkpoint_every=1"), observer=Silent())
+    path, prompts = tmp_path / "runs" / "run", tmp_path / "prompts.txt"
+    told = prompts.read_text()
+    prompts.write_text(told.replace("prompt number 3", "prompt number 4"))
+    with pytest.raises(RunDirError, match=r"the prompts of .*run have changed since it began .*prompts.txt") as caught:
+        resume(path, observer=Silent())
+    assert "Put the old ones back, or start a new run" in str(caught.value)
+    assert caught.value.exit_code == 2
+    prompts.write_text(told)
+    with pytest.raises(RunStopped, match="stop_above"):
+        resume(path, observer=Silent())
+
+
+def test_two_rewards_of_one_name_are_told_apart_and_recorded(make, tmp_path):
+    for stem, letter in (("first", "a"), ("second", "e")):
+        (tmp_path / f"{stem}.py").write_text(
+            f"def count(completions):\n    return [float(text.count('{letter}')) + i % 3"
+            " for i, text in enumerate(completions)]\n"
+        )
+    names = [f"{tmp_path / stem}.py:count" for stem in ("first", "second")]
+    path = train(make(f"reward.functions={names}", "training.steps=1"), observer=Silent())
+    with RunReader(path) as reader:
+        (step,) = reader.steps()
+    means = [step.metrics[f"reward/function/{name}"] for name in names]
+    assert sum(means) == pytest.approx(step.metrics["reward/proxy"])
+    assert min(means) >= 15 / 16  # the mean of i % 3 over 16 samples
 
 
 def test_nothing_to_resume(make, tmp_path):

@@ -1,5 +1,7 @@
 """Checkpoints: whole or not at all, readable by other tools, and back in a session as they were."""
 
+import math
+
 import pytest
 import torch
 from peft import PeftModel
@@ -9,6 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from kleash.errors import RunDirError
 from kleash.training import state
 from kleash.training.experience import Spread
+from kleash.training.session import make_controller
 from kleash.training.step import on_policy_step
 
 TOKENS = torch.tensor([[256, 104, 101, 108, 108, 111]])
@@ -28,8 +31,9 @@ def make(tiny_model_dir, tmp_path):
         ["algorithm.kl.target_nats_per_sequence=2"],
         ["model.lora=false", "model.dtype=bfloat16", "training.learning_rate=1e-4"],
         ["model.reference_ema=0.5", "training.num_epochs=2"],
+        ["model.reference_ema=0.01", "model.lora=false", "model.dtype=bfloat16", "training.learning_rate=1e-4"],
     ],
-    ids=["lora with a target", "whole in bfloat16", "moving reference"],
+    ids=["lora with a target", "whole in bfloat16", "moving reference", "slow reference in bfloat16"],
 )
 def test_a_restored_session_goes_on_as_the_saved_one_does(make, tmp_path, overrides):
     running = make(*overrides)
@@ -51,6 +55,23 @@ def test_a_restored_session_goes_on_as_the_saved_one_does(make, tmp_path, overri
             k: v for k, v in numbers.metrics.items() if not k.startswith(timed)
         }
         assert again.notes == numbers.notes
+
+
+def test_the_bounds_of_beta_come_back(make, tmp_path):
+    """A reward of sd 2000 starts at beta 500, far above what the bounds of a default start would let through."""
+    target = "algorithm.kl.target_nats_per_sequence=8"
+    running = make(target)
+    running.starting_beta = 2000 / math.sqrt(2 * 8)
+    running.controller = make_controller(running.config.algorithm.kl, running.starting_beta)
+    running.controller.update(8.0, 16)
+    state.save(running, tmp_path / "step_1", 1, "f")
+    resumed = make(target)
+    state.restore(resumed, state.read(tmp_path / "step_1"), "f")
+    assert resumed.starting_beta == 500
+    assert resumed.controller.beta == running.controller.beta > 1000 * 0.05
+    for kl in (8.0, 12.0, 3.0):
+        assert resumed.controller.update(kl, 16) == running.controller.update(kl, 16)
+        assert resumed.controller.saturated == 0
 
 
 def test_an_adapter_checkpoint_loads_in_peft(make, tmp_path, tiny_model_dir):
@@ -109,11 +130,23 @@ def test_a_save_that_fails_leaves_the_old_checkpoint(make, tmp_path, monkeypatch
     assert [path.name for path in tmp_path.glob(".step*")] == []
 
 
-def test_a_state_that_is_torn_or_gone_is_refused(make, tmp_path):
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda content: content[:1000],
+        lambda content: content[: len(content) // 2],
+        lambda content: b"",
+        lambda content: bytes(len(content)),
+        lambda content: b"no checkpoint at all",
+        lambda content: content[:200] + bytes(200) + content[400:],
+    ],
+    ids=["torn early", "torn late", "empty", "zeros", "text", "overwritten"],
+)
+def test_a_state_that_is_damaged_or_gone_is_refused(make, tmp_path, damaged):
     running = make()
     state.save(running, tmp_path / "step_1", 1, "f")
     file = tmp_path / "step_1" / state.STATE_FILE
-    file.write_bytes(file.read_bytes()[:1000])
+    file.write_bytes(damaged(file.read_bytes()))
     for folder in (tmp_path / "step_1", tmp_path / "step_9"):
-        with pytest.raises(RunDirError, match=r"no training state can be read there .* Resume from another checkpoint"):
+        with pytest.raises(RunDirError, match=r"(?s)no training state can be read there .* Resume from another"):
             state.read(folder)

@@ -1,6 +1,7 @@
 """The numbers of a step, by hand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,6 +37,17 @@ def test_sequences_without_a_value_are_left_out():
     assert set(numbers.stderr) == {"k"}
 
 
+def test_the_error_of_a_ratio_is_that_of_the_ratio_estimator():
+    """Sums 4, 4, 10 over counts 2, 4, 4: ratio 1.8, residuals 0.4, -3.2, 2.8, whose squares add up to 18.24."""
+    numbers = Numbers()
+    sums, counts = np.array([1.0, 3.0, 2.0, 2.0, 5.0, 5.0]), np.array([1.0, 1.0, 2.0, 2.0, 1.0, 3.0])
+    numbers.ratio("k", sums, counts, 2)
+    assert numbers.metrics["k"] == 1.8
+    assert numbers.stderr["k"] == pytest.approx(math.sqrt(3 / 2 * 18.24) / 10)
+    numbers.ratio("one prompt", sums[:2], counts[:2], 2)
+    assert set(numbers.stderr) == {"k"}
+
+
 def test_a_prefix_goes_before_every_key():
     numbers = Numbers({"a": 1.0}, {"a": 0.5}, {"b": "words"}).behind("eval/")
     assert (numbers.metrics, numbers.stderr, numbers.notes) == (
@@ -52,6 +64,8 @@ def summary(tiny_model_dir):
     a, one, space, dot = tokenizer.encode("a1 .", add_special_tokens=False)
     replies = [[a, one, EOS], [space, dot], [a, a, a, a, a], [TURN_START, EOS]]
     told = experience([[256]] * 2, replies, [1.0, 2.0, float("nan"), 5.0])
+    functions = {"kind": np.array([1.0, 2.0, float("nan"), 6.0]), "short": np.array([0.0, 0.0, 1.0, 1.0])}
+    told = replace(told, rewards=replace(told.rewards, by_function=functions))
     kl = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 0.6, 0.7])
     record = TokenRecord(
         policy_logprobs=np.full(12, -1.0),
@@ -69,6 +83,10 @@ def test_kl_per_sequence_and_per_token(summary):
     assert metrics["kl/exact_per_sequence"] == pytest.approx(sums.mean())
     assert summary.stderr["kl/exact_per_sequence"] == pytest.approx(np.std([0.75, 8.15], ddof=1) / math.sqrt(2))
     assert metrics["kl/exact_per_token"] == pytest.approx(17.8 / 12)
+    assert summary.stderr["kl/exact_per_token"] == pytest.approx(2 * (16.3 - 7 * 17.8 / 12) / 12)
+    assert summary.stderr["kl/forward_per_token"] == pytest.approx(4 * (16.3 - 7 * 17.8 / 12) / 12)
+    for key in ("kl/k1_per_token", "entropy/per_token", "sampler/mismatch_mean"):
+        assert summary.stderr[key] == pytest.approx(0.0, abs=1e-12)
     assert metrics["kl/forward_per_token"] == pytest.approx(2 * 17.8 / 12)
     assert metrics["kl/k1_per_token"] == pytest.approx(0.5)
     assert metrics["kl/k1_per_sequence"] == pytest.approx(6.0 / 4)
@@ -96,6 +114,12 @@ def test_rewards_without_a_score_are_counted(summary):
     assert summary.metrics["reward/unscored_share"] == 0.25
     assert summary.metrics["reward/proxy"] == pytest.approx(8 / 3)
     assert summary.metrics["reward/group_sd"] == pytest.approx(np.std([1.0, 2.0], ddof=1))
+
+
+def test_each_function_has_its_own_mean(summary):
+    assert summary.metrics["reward/function/kind"] == 3.0
+    assert summary.stderr["reward/function/kind"] == pytest.approx(np.std([1.5, 6.0], ddof=1) / math.sqrt(2))
+    assert summary.metrics["reward/function/short"] == 0.5
 
 
 def test_length_text_and_mismatch(summary):

@@ -204,10 +204,85 @@ def test_a_number_that_is_none_stops_before_the_update_and_is_placed(make, updat
         running.updater(told(), ADVANTAGES, beta=0.1, step=5)
     text = str(caught.value)
     assert text.startswith("step 5: policy_logprobs is nan at sequence 2, token 0 (id 107), and 2 values in all")
-    assert "The weights are left as they were" in text
+    assert "The weights are left as they were before this update" in text
     assert caught.value.exit_code == 3
     assert torch.equal(weights(running), before)
     assert not running.updater.midway
+
+
+def test_a_bad_number_of_a_later_minibatch_is_placed_too(make):
+    """The embedding of byte 107 becomes NaN after the first of six updates."""
+    running = make("training.num_minibatches=3", "training.num_epochs=2")
+    embedding = running.policy.causal_lm.get_input_embeddings()
+    embedding.weight = torch.nn.Parameter(running.policy.head.clone(), requires_grad=False)
+    inner, made = running.optimizer.step, []
+
+    def step(number):
+        made.append(number)
+        embedding.weight[107] = float("nan")
+        return inner(number)
+
+    running.optimizer.step = step
+    with pytest.raises(RunStopped) as caught:
+        running.updater(told(), ADVANTAGES, beta=0.1, step=5)
+    text = str(caught.value)
+    assert text.startswith("step 5: policy_logprobs is nan at sequence 2, token 0 (id 107), and 2 values in all")
+    assert 1 <= len(made) < 6
+    assert running.updater.midway
+
+
+def with_and_without(make, beta, *overrides):
+    """What an update makes of groups of 3 with one unscored reply, and of the same groups of 2 without it."""
+    prompts, nan = PROMPTS[:2], float("nan")
+    whole = experience(prompts, REPLIES, [1.0, nan, 3.0, 7.0, 2.0, nan])
+    less = experience(prompts, [REPLIES[row] for row in (0, 2, 3, 4)], [1.0, 3.0, 7.0, 2.0])
+    results = []
+    for told_of in (whole, less):
+        running = make(f"algorithm.num_generations={told_of.group_size}", *overrides)
+        perturb(running.policy)
+        groups = (len(prompts), told_of.group_size)
+        rewards = torch.tensor(told_of.rewards.shaped, dtype=torch.float32).view(groups)
+        scored = torch.tensor(told_of.rewards.scored).view(groups)
+        advantages = running.objective.advantages(rewards, scored).flatten()
+        gradients = []
+
+        def step(number, running=running, gradients=gradients):
+            gradients.append(torch.cat([g.flatten().clone() for g in running.optimizer.gradients()]))
+            return torch.zeros(())
+
+        running.optimizer.step = step
+        updated = running.updater(told_of, advantages, beta=beta, step=0)
+        results.append((gradients[0], updated.totals))
+    return results
+
+
+@pytest.mark.parametrize(("beta", "overrides"), [(0.0, []), (0.7, ["algorithm.kl.scope=token"])])
+def test_an_unscored_reply_leaves_the_gradient_as_if_it_were_not_there(make, beta, overrides):
+    (gradient, totals), (expected, without) = with_and_without(make, beta, *overrides)
+    assert expected.norm() > 0.1
+    torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-6)
+    assert float(totals.policy_loss) == pytest.approx(float(without.policy_loss), rel=1e-5)
+    assert float(totals.kl_loss) == pytest.approx(float(without.kl_loss), rel=1e-5)
+
+
+def test_an_unscored_reply_pays_no_penalty(make):
+    """By default it still serves as a baseline, which has no value: the scored four share what they drifted."""
+    running = make("algorithm.num_generations=3")
+    perturb(running.policy)
+    given = experience(PROMPTS[:2], REPLIES, [1.0, float("nan"), 3.0, 7.0, 2.0, float("nan")])
+    updated = running.updater(given, torch.zeros(6), beta=0.7, step=0)
+    kl = np.split(updated.record.reverse_kl, np.cumsum([len(reply) for reply in REPLIES])[:-1])
+    expected = 0.7 * sum(kl[row].sum() for row in (0, 2, 3, 4)) / 4
+    assert float(updated.totals.kl_loss) == pytest.approx(expected, rel=1e-5)
+    assert min(kl[row].sum() for row in (1, 5)) > 0
+
+
+def test_an_update_without_any_score_changes_nothing(make):
+    running = make()
+    perturb(running.policy)
+    given = experience(PROMPTS, REPLIES, [float("nan")] * 6)
+    updated = running.updater(given, torch.zeros(6), beta=0.7, step=0)
+    assert float(updated.totals.grad_norm) == float(updated.totals.kl_loss) == 0.0
 
 
 @pytest.mark.parametrize(("index", "place"), [(0, "sequence 0, token 0 (id 103)"), (8, "sequence 3, token 2 (id 111)")])

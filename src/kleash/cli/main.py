@@ -49,7 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except Exception as error:
         if type(error).__name__ == "OutOfMemoryError":
-            print(f"kleash: {OUT_OF_MEMORY} ({str(error).splitlines()[0]})", file=sys.stderr)
+            first, *_ = str(error).split("\n")
+            print(f"kleash: {OUT_OF_MEMORY} ({first})", file=sys.stderr)
             return EXIT_USER
         traceback.print_exc()
         print(BUG, file=sys.stderr)

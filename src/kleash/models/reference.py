@@ -161,8 +161,9 @@ class MovingReference:
 
     @property
     def extra_bytes(self) -> int:
-        """Size of the moving weights, and of the original's."""
-        return self._moving.extra_bytes + self.original.extra_bytes
+        """Size of the moving weights with their float32 masters, and of the original's."""
+        copies = [self._masters[name] for name, tensor in self._tensors.items() if tensor.dtype != torch.float32]
+        return self._moving.extra_bytes + self.original.extra_bytes + sum(master.nbytes for master in copies)
 
     @property
     def head(self) -> Float[Tensor, "V H"]:

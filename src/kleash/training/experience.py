@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,7 @@ class Rewarder:
         found = [resolve(f, timeout=settings.timeout) for f in wanted]
         often = Counter(reward.name for reward in found)
         found = [
-            resolve(f, name=str(f), timeout=settings.timeout) if often[reward.name] > 1 else reward
+            resolve(f, name=_reference(f), timeout=settings.timeout) if often[reward.name] > 1 else reward
             for f, reward in zip(wanted, found, strict=True)
         ]
         measured = gold or settings.gold
@@ -101,12 +101,15 @@ class Rewarder:
         raw = _floats(scores.total)
         several = {name: _floats(values) for name, values in scores.by_function.items() if len(self._functions) > 1}
         gold = None if self._gold is None else _floats(evaluate(self._gold, *batch))
-        scored = ~np.isnan(raw)
-        shaped, clipped = raw.copy(), 0
+        return self.shaped(Rewards(raw, raw, gold, ~np.isnan(raw), 0, several), completions)
+
+    def shaped(self, rewards: Rewards, completions: Sequence[Completion]) -> Rewards:
+        """The same rewards with `shaped` made of `raw` anew, as the spread is known now."""
+        scored, shaped = rewards.scored, rewards.raw.copy()
         stopped = np.array([completion.stopped for completion in completions])
         lengths = np.array([len(completion.token_ids) for completion in completions])
-        shaped[scored], clipped = self._shape(raw[scored], stopped[scored], lengths[scored])
-        return Rewards(raw, shaped, gold, scored, clipped, several)
+        shaped[scored], clipped = self._shape(shaped[scored], stopped[scored], lengths[scored])
+        return replace(rewards, shaped=shaped, num_clipped=clipped)
 
     def _shape(self, rewards: Floats, stopped: NDArray[np.bool_], lengths: NDArray[np.int64]) -> tuple[Floats, int]:
         settings, clipped = self._settings, 0
@@ -136,6 +139,14 @@ def unrewarded(count: int) -> Rewards:
     """Rewards of samples that are only measured: none has a score."""
     nothing = np.full(count, np.nan)
     return Rewards(nothing, nothing, None, np.zeros(count, dtype=np.bool_), 0)
+
+
+def _reference(function: str | Callable[..., Any]) -> str:
+    """`module:function`, the same in every process and after a resume."""
+    if isinstance(function, str):
+        return function
+    named: Any = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def _floats(values: Sequence[float | None]) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from pathlib import Path
 
 import torch
@@ -45,15 +46,10 @@ def export(run_dir: Path, out: Path, *, step: int | None, merge: bool, observer:
         ModelError: `merge` of a run that trained whole weights.
     """
     config, folder = checkpoint_of(run_dir, step)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RunDirError(f"{out} is a file, or a folder that is not empty. Give another folder with --out")
     whole = config.model.lora is False and config.model.adapter is None
     if merge and whole:
         raise ModelError(f"{run_dir} trained whole weights: there is no adapter to merge. Leave --merge out")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunDirError(f"{out} cannot be made: {error.strerror}. Give another folder with --out") from error
+    _claim(out)
     merged = _merge(config, folder, out, observer) if merge else None
     if not merge:
         for path in folder.iterdir():
@@ -61,6 +57,23 @@ def export(run_dir: Path, out: Path, *, step: int | None, merge: bool, observer:
                 shutil.copy2(path, out / path.name)
     (out / "README.md").write_text(_card(run_dir, config, folder, merged), encoding="utf-8")
     return out
+
+
+def _claim(out: Path) -> None:
+    """Make the folder, or take one that is empty and can be written.
+
+    Raises:
+        RunDirError: it cannot be had.
+    """
+    try:
+        taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
+        if not taken:
+            out.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=out).close()
+    except OSError as error:
+        raise RunDirError(f"{out} cannot be written: {error.strerror}. Give another folder with --out") from error
+    if taken:
+        raise RunDirError(f"{out} is a file, or a folder that is not empty. Give another folder with --out")
 
 
 def _merge(config: RunConfig, folder: Path, out: Path, observer: Observer) -> Numbers:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -96,7 +97,17 @@ def _probe(session: Session, observer: Observer) -> tuple[Experience, float]:
         lambda done, total: observer.progress("probing", done, total),
     )
     seconds = time.perf_counter() - began
-    return gather(prompts, completions, session.policy.tokenizer, session.rewarder), seconds
+    return _with_spread(session, gather(prompts, completions, session.policy.tokenizer, session.rewarder)), seconds
+
+
+def _with_spread(session: Session, probe: Experience) -> Experience:
+    """Remember the reward's spread, and shape the probe's rewards as those of every step will be."""
+    scored = probe.rewards.raw[probe.rewards.scored]
+    if len(scored) < 2 or scored.std() == 0:
+        return probe
+    found = Spread(float(scored.mean()), float(scored.std(ddof=1)), len(scored))
+    session.rewarder.spread = broadcast_object_list([found])[0]
+    return replace(probe, rewards=session.rewarder.shaped(probe.rewards, probe.completions))
 
 
 def _sample(
@@ -257,15 +268,12 @@ def _reward_varies(session: Session, probe: Experience) -> CheckResult:
 
 
 def _start_controller(session: Session, observer: Observer, probe: Experience) -> None:
-    """Remember the reward's spread, and begin at the beta that follows from it."""
-    scored = probe.rewards.raw[probe.rewards.scored]
-    if len(scored) < 2 or scored.std() == 0:
+    """Begin at the beta that follows from the reward's spread."""
+    if session.rewarder.spread is None:
         return
-    found = Spread(float(scored.mean()), float(scored.std(ddof=1)), len(scored)), _sd_within(session, probe)
-    spread, sd = broadcast_object_list([found])[0]  # one answer for all processes, even if the reward is random
-    session.rewarder.spread = spread
+    sd = broadcast_object_list([_sd_within(session, probe)])[0]  # one for all processes, even if the reward is random
     kl = session.config.algorithm.kl
-    beta = starting_beta(kl, sd / spread.sd if session.config.reward.rescale else sd, float(probe.lengths.mean()))
+    beta = starting_beta(kl, sd, float(probe.lengths.mean()))
     session.controller, session.starting_beta = make_controller(kl, beta), beta
     why = "as set" if kl.beta is not None else "from the reward's spread and the target"
     if kl.beta is None and kl.target_nats_per_sequence is None and kl.target_nats_per_token is None:
@@ -274,7 +282,7 @@ def _start_controller(session: Session, observer: Observer, probe: Experience) -
 
 
 def _sd_within(session: Session, probe: Experience) -> float:
-    """Standard deviation of the reward among samples of one prompt: what the advantages, and so beta, are made of."""
+    """Standard deviation of the shaped reward among samples of a prompt: what advantages, and so beta, are made of."""
     algorithm = session.config.algorithm
     if isinstance(algorithm, Grpo) and algorithm.scale_rewards == "group":
         return 1.0

@@ -144,6 +144,6 @@ def check_finite(experience: Experience, record: TokenRecord, step: int) -> None
             raise RunStopped(
                 f"step {step}: {name} is {getattr(record, name)[bad[0]]} at sequence {sequence}, token {token} "
                 f"(id {experience.completions[sequence].token_ids[token]}), and {len(bad)} values in all are not "
-                "finite. The weights are left as they were before this step; lower the learning rate, or resume "
+                "finite. The weights are left as they were before this update; lower the learning rate, or resume "
                 "from an earlier checkpoint"
             )

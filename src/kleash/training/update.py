@@ -123,7 +123,7 @@ class Updater:
         """Train on the scored ones of B sequences with `advantages` [B] at a price of drift `beta`.
 
         Raises:
-            RunStopped: a measured number is not finite; the weights are untouched then.
+            RunStopped: a measured number is not finite; the update that it belongs to is not made.
         """
         began = time.perf_counter()
         groups = list(range(len(experience.prompts)))
