@@ -297,7 +297,7 @@ def _peak_bytes() -> int:
 
 
 def main() -> None:
-    from kleash.models.loading import resolve
+    from kleash.models.names import resolve
 
     options = _options()
     reference = resolve(options.model)

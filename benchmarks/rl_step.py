@@ -127,7 +127,7 @@ def run_trl(settings: Settings, pipe: Connection) -> None:
     from trl import GRPOConfig, GRPOTrainer
 
     from kleash.demo.sentiment import positive
-    from kleash.models.loading import resolve
+    from kleash.models.names import resolve
 
     torch.set_num_threads(settings.threads)
     tokens_sampled: list[int] = []

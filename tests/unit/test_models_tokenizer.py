@@ -7,7 +7,7 @@ from tiny_model import byte_tokenizer
 from transformers import AddedToken
 
 from kleash.errors import ModelError
-from kleash.models.loading import load_tokenizer
+from kleash.models.names import load_tokenizer
 from kleash.models.tokenizer import wrap
 
 BOS, EOS, PAD, TURN_START, TURN_END = range(256, 261)

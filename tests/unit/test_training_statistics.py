@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tiny_run import experience
 
-from kleash.models.loading import load_tokenizer
+from kleash.models.names import load_tokenizer
 from kleash.training.scoring import TokenRecord
 from kleash.training.statistics import Numbers, per_sequence, summarize
 

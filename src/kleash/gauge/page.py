@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from kleash.gauge.naming import short_name, short_names
-from kleash.gauge.page_parts import along_the_reply, by_category, by_class, how_far, percentage, tokens, writing
+from kleash.gauge.page_comparison import corpus, curve, scores
+from kleash.gauge.page_drift import along_the_reply, by_category, by_class, how_far, percentage, tokens, writing
 from kleash.gauge.page_replies import replies
-from kleash.gauge.page_rest import corpus, curve, scores
 from kleash.gauge.records import Estimate, Gauge
 from kleash.report.markup import Html, escape, join
 from kleash.report.page import Section, folded, page, prose

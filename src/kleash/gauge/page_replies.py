@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from kleash.gauge.page_parts import directions
+from kleash.gauge.page_drift import directions
 from kleash.gauge.records import Direction, Gauge, Reply
 from kleash.report import heatmap
 from kleash.report.markup import Html, escape, join

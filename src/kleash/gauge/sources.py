@@ -18,7 +18,7 @@ from typing import Any
 
 from kleash.errors import ModelError, RunDirError, near_match
 from kleash.gauge.records import ModelKind
-from kleash.models.loading import load_tokenizer, resolve
+from kleash.models.names import load_tokenizer, resolve
 from kleash.models.tokenizer import Tokenizer, wrap
 from kleash.runs.reader import RunReader
 from kleash.runs.schema import DATABASE

@@ -1,8 +1,7 @@
-"""From names to models: hub ids, local folders, adapters, and the demo model."""
+"""From settings to models: the policy with its adapter and sampling copy, and the reference."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,45 +10,14 @@ from torch import nn
 
 from kleash.config.schema import Model
 from kleash.errors import ModelError
-from kleash.models import demo_model, lora
+from kleash.models import lora
 from kleash.models.device import pick_attention, pick_device, pick_dtype
 from kleash.models.folding import FoldedCopy, share
+from kleash.models.names import cannot_load, load_tokenizer, resolve
 from kleash.models.policy import Policy
 from kleash.models.reference import ModelReference, Reference, moving_reference, starting_reference
 from kleash.models.scoring import check_head, head_weight
 from kleash.models.tokenizer import Tokenizer, wrap
-
-DEMO = "demo"
-
-
-def resolve(name: str) -> str:
-    """A hub id or local folder; `demo` is fetched.
-
-    Raises:
-        ModelError: the demo model is out of reach.
-    """
-    return demo_model.fetch() if name == DEMO else name
-
-
-def load_tokenizer(name: str, revision: str | None = None) -> Tokenizer:
-    """Tokenizer, stop tokens and context of a model, before any weight is read.
-
-    Raises:
-        ModelError: there is no such model, or it cannot be read.
-    """
-    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
-
-    name = resolve(name)
-    try:
-        config = AutoConfig.from_pretrained(name, revision=revision)
-        inner = AutoTokenizer.from_pretrained(name, revision=revision)
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(_cannot_load(name, error)) from error
-    try:
-        generation = GenerationConfig.from_pretrained(name, revision=revision)
-    except OSError:
-        generation = None
-    return wrap(inner, config, generation, name)
 
 
 def load_policy(
@@ -124,7 +92,7 @@ def _load_weights(name: str, revision: str | None, dtype: torch.dtype, device: t
             name, revision=revision, dtype=dtype, attn_implementation=attention
         )
     except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise ModelError(_cannot_load(name, error)) from error
+        raise ModelError(cannot_load(name, error)) from error
     return model.to(device).eval()
 
 
@@ -169,14 +137,3 @@ def _same_head(policy: Policy, other: Any, name: str) -> None:
             f"reference {name!r} has {theirs} rows in its output layer and {policy.name!r} has {ours}: the same "
             "tokenizer, padded to another size. A KL needs one vocabulary: call resize_token_embeddings on one of them"
         )
-
-
-def _cannot_load(name: str, error: Exception) -> str:
-    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    local = Path(name).expanduser()
-    if local.exists():
-        return f"model {name!r}: the folder cannot be read as a Hugging Face model: {first}"
-    return (
-        f"model {name!r}: no such local folder, and the hub gave nothing ({first}). "
-        "Check the spelling, log in with `hf auth login` if it is gated, or give a folder"
-    )

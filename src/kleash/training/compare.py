@@ -12,7 +12,8 @@ from kleash.config.schema import RunConfig
 from kleash.data.prompts import load_prompts
 from kleash.data.render import RenderedPrompt, render
 from kleash.errors import RunDirError
-from kleash.models.loading import load_policy, load_reference, load_tokenizer
+from kleash.models.loading import load_policy, load_reference
+from kleash.models.names import load_tokenizer
 from kleash.models.policy import Policy
 from kleash.models.reference import ModelReference, Reference
 from kleash.rollout.decoding import DecodingSampler

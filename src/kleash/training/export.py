@@ -12,7 +12,8 @@ from kleash.config.schema import RunConfig
 from kleash.errors import ModelError, RunDirError
 from kleash.metrics import lookup
 from kleash.models import demo_model
-from kleash.models.loading import DEMO, load_policy, load_tokenizer
+from kleash.models.loading import load_policy
+from kleash.models.names import DEMO, load_tokenizer
 from kleash.models.policy import Policy
 from kleash.models.reference import ModelReference
 from kleash.rollout.decoding import DecodingSampler

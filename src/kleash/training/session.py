@@ -20,7 +20,8 @@ from kleash.control.ziegler import Ziegler
 from kleash.data.prompts import Prompt, load_prompts, split_held_out
 from kleash.data.render import RenderedPrompt, render
 from kleash.errors import DataError
-from kleash.models.loading import load_policy, load_reference, load_tokenizer
+from kleash.models.loading import load_policy, load_reference
+from kleash.models.names import load_tokenizer
 from kleash.models.policy import Policy
 from kleash.models.reference import Reference
 from kleash.models.tokenizer import Tokenizer, wrap

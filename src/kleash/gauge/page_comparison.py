@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kleash.gauge.naming import checkpoint_steps
-from kleash.gauge.page_parts import NAMES, directions, interval, percentage, quantiles, said, spaced
+from kleash.gauge.page_drift import NAMES, directions, interval, percentage, quantiles, said, spaced
 from kleash.gauge.records import Direction, Distribution, Gauge
 from kleash.report.charts import Tone
 from kleash.report.intervals import Curve, Interval, interval_curves, interval_reach, interval_rows
