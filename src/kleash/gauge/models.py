@@ -7,8 +7,11 @@ copy of the weights. Nothing is merged: merging in bfloat16 would move the model
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
+import gc
 import hashlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -200,6 +203,7 @@ class Loader:
         from transformers.utils import logging
 
         logging.disable_progress_bar()
+        _give_back_memory()
         options: dict[str, Any] = {
             "dtype": self.dtype,
             "attn_implementation": pick_attention(self.device, self._context),
@@ -217,6 +221,13 @@ class Loader:
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise ModelError(f"model {source.name!r} cannot be read as a causal language model: {first}") from error
         return model.to(self.device).eval()
+
+
+def _give_back_memory() -> None:
+    """Return what tokenizers and checks have freed to the system before weights come; glibc would keep it."""
+    gc.collect()
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
 
 
 class Remembering:
