@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from kleash.cli.gauge_summary import print_summary
-from kleash.cli.screen import screen
+from kleash.cli.screen import bars, screen
 from kleash.errors import ConfigError, RunDirError, RunStopped
 from kleash.report.wording import with_interval
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from kleash.gauge.records import Gauge, Score
 
 STDOUT = "-"
-SPEED_WINDOW = 1800.0
-"""Seconds of the past that the time left is estimated from."""
 
 
 def run(
@@ -92,19 +90,7 @@ class Bar:
 @contextmanager
 def _bar(console: Console) -> Iterator[Bar]:
     """Show a bar while a measurement goes on; nothing where the console is no terminal."""
-    progress = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        TextColumn("{task.fields[count]}"),
-        TimeRemainingColumn(compact=True),
-        TextColumn("left"),
-        console=console,
-        expand=True,
-        transient=True,
-        speed_estimate_period=SPEED_WINDOW,
-        disable=not console.is_terminal,
-    )
+    progress = bars(console, transient=True)
     with progress:
         yield Bar(progress)
 

@@ -9,19 +9,16 @@ from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from kleash.cli.lines import LABEL, cells, closing, has_trained, held_out, labelled, split_label
-from kleash.cli.screen import screen
+from kleash.cli.screen import bars, screen
 from kleash.runs.records import Step
 from kleash.training.observer import CheckResult, Observer, Silent
 
 SHOWN_STEPS = 8
 REFRESHES_PER_SECOND = 4
-SPEED_WINDOW = 1800.0
-"""Seconds of the past that the time left is estimated from: an evaluation belongs to the pace as well."""
 
 
 @contextmanager
@@ -90,17 +87,7 @@ class Terminal:
         self._kl_key = kl_key
         self._steps: tuple[Step, ...] = ()
         self._table: RenderableType = ""
-        self._bars = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            TextColumn("{task.fields[count]}"),
-            TimeRemainingColumn(compact=True),
-            TextColumn("left"),
-            console=console,
-            expand=True,
-            speed_estimate_period=SPEED_WINDOW,
-        )
+        self._bars = bars(console)
         self._run = self._bars.add_task("preparing", total=None, count="")
         self._phase = self._bars.add_task("", total=None, count="", visible=False)
         self._phase_name = ""

@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from kleash.ops.masks import lengths_to_mask
+
 
 @dataclass(frozen=True)
 class TokenBatch:
@@ -58,5 +60,5 @@ def collate(
         attention_mask=None if all(len(row) == width for row in rows) else real,
         predicts_response=predicts,
         targets=tokens[:, 1:][predicts[:, :-1]],
-        response_mask=torch.arange(longest, device=device)[None, :] < lengths[:, None],
+        response_mask=lengths_to_mask(lengths, longest),
     )
