@@ -1,8 +1,8 @@
 import pytest
 
+from kleash.config.algorithms import DualBeta, Kl
 from kleash.config.checks import controller_of
 from kleash.config.loader import load
-from kleash.config.schema import DualBeta, Kl
 from kleash.errors import ConfigError
 
 REQUIRED = ["model=demo", "prompts=demo", "reward=rewards:score"]

@@ -5,10 +5,11 @@ from typing import Literal
 import pytest
 from pydantic import Field
 
+from kleash.config.algorithms import Kl, Rloo
 from kleash.config.describe import Entry, describe, place, run_settings, table_docs, toml
 from kleash.config.loader import load
 from kleash.config.page import INTRODUCTION, markdown
-from kleash.config.schema import Kl, Rloo, Settings
+from kleash.config.settings import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 

@@ -64,7 +64,7 @@ def all_zero(gauge):
 @pytest.mark.parametrize("batch_size", [1, 16, "auto"])
 @pytest.mark.parametrize("chunk_bytes", [1, 4 * 261 * 7, 50_000_000])
 def test_a_model_against_itself_is_exactly_zero(tiny_model_dir, tmp_path, monkeypatch, dtype, batch_size, chunk_bytes):
-    monkeypatch.setattr("kleash.kl.exact.CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr("kleash.ops.chunked_logits.CHUNK_BYTES", chunk_bytes)
     copy = save_tiny_model(tmp_path / "copy")
     options = {**QUICK, "dtype": dtype, "batch_size": batch_size, "corpus": TEXTS}
     found = measure_many(tiny_model_dir, [tiny_model_dir, copy], PROMPTS, **options)

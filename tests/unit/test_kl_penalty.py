@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from kleash.config.algorithms import Kl
 from kleash.config.loader import load
-from kleash.config.schema import Kl
 from kleash.errors import ConfigError
 from kleash.kl.exact import LinearKL
 from kleash.training.objective import Rows, charge_for_drift

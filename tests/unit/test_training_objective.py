@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from kleash.algorithms import grpo, rloo
-from kleash.config.schema import Grpo, Kl, Rloo
+from kleash.config.algorithms import Grpo, Kl, Rloo
 from kleash.kl.exact import LinearKL
 from kleash.training.objective import Rows, charge_for_drift, count_truncated, make_objective
 

@@ -53,7 +53,8 @@ def loss(
     epsilon_high: float,
 ) -> PolicyLoss:
     """One value a token, 0 outside the mask; weigh with `token_weights` and divide by the number of sequences."""
-    return clipped_token_ratio(policy_logprobs, behavior_logprobs, advantages, response_mask, epsilon_low, epsilon_high)
+    by_row = advantages[:, None]
+    return clipped_token_ratio(policy_logprobs, behavior_logprobs, by_row, response_mask, epsilon_low, epsilon_high)
 
 
 def token_weights(lengths: Int[Tensor, " B"], mean_length: float, normalization: Normalization) -> Float[Tensor, " B"]:

@@ -9,21 +9,43 @@ from collections.abc import Iterator, Set
 from typing import Any
 
 from kleash import choices
-from kleash.config.describe import toml
-from kleash.config.schema import (
+from kleash.config.algorithms import (
     Controller,
+    Dpo,
     FixedBeta,
     Grpo,
     Kl,
-    Model,
-    Prompts,
-    Reward,
-    RunConfig,
-    Settings,
+    OnlineDpo,
+    OnPolicy,
+    Ppo,
+    RewardModel,
     TargetBeta,
-    Training,
 )
+from kleash.config.describe import toml
+from kleash.config.schema import Prompts, Reward, RunConfig, Training
+from kleash.config.settings import Settings
 from kleash.errors import ConfigError
+
+NEEDS = {
+    "rloo": ("prompts", "reward"),
+    "grpo": ("prompts", "reward"),
+    "ppo": ("prompts", "reward"),
+    "online_dpo": ("prompts", "reward"),
+    "dpo": ("comparisons",),
+    "reward_model": ("comparisons",),
+    "sft": ("demonstrations",),
+}
+"""Tables that an algorithm cannot do without."""
+MAY_HAVE = {"rloo": ("pretraining",), "grpo": ("pretraining",), "ppo": ("pretraining",)} | dict.fromkeys(
+    ("dpo", "sft"), ("reward",)
+)
+"""Tables that it takes besides; any other is of no use to it."""
+EXAMPLES = {
+    "prompts": 'prompts = "prompts.jsonl"',
+    "reward": 'reward = "module:function"',
+    "comparisons": 'comparisons = "comparisons.jsonl"',
+    "demonstrations": 'demonstrations = "demonstrations.jsonl"',
+}
 
 
 def check(config: RunConfig, explicit: Set[str]) -> tuple[str, ...]:
@@ -62,16 +84,31 @@ def updates_per_step(training: Training) -> int:
 
 
 def _contradictions(config: RunConfig) -> Iterator[str]:
-    yield from _penalty(config)
-    yield from _control(config.algorithm.kl)
-    yield from _model(config.model)
-    yield from _prompts(config.prompts)
-    yield from _reward(config.reward)
-    yield from _batch(config.training)
+    yield from _tables(config)
+    if isinstance(config.algorithm, OnPolicy):
+        yield from _penalty(config.algorithm.kl, config)
+        yield from _control(config.algorithm.kl)
+        yield from _batch(config.training)
+    if isinstance(config.algorithm, Ppo):
+        yield from _ppo(config.algorithm)
+    if isinstance(config.algorithm, Dpo | OnlineDpo):
+        yield from _preferences(config.algorithm)
+    yield from _model(config)
+    if config.prompts is not None:
+        yield from _prompts(config.prompts)
+    if config.reward is not None:
+        yield from _reward(config.reward, isinstance(config.algorithm, OnPolicy))
+    yield from _warmup(config.training)
 
 
-def _penalty(config: RunConfig) -> Iterator[str]:
-    kl = config.algorithm.kl
+def _tables(config: RunConfig) -> Iterator[str]:
+    kind = config.algorithm.type
+    for table in NEEDS[kind]:
+        if getattr(config, table) is None:
+            yield f"algorithm.type = '{kind}' needs the table {table}, and there is none. Add {EXAMPLES[table]}."
+
+
+def _penalty(kl: Kl, config: RunConfig) -> Iterator[str]:
     try:
         choice = choices.penalty(kl.estimator, kl.scope, kl.placement)
     except ConfigError as refusal:
@@ -83,6 +120,32 @@ def _penalty(config: RunConfig) -> Iterator[str]:
             f" while the samples are the policy's own, and {_several_updates(config.training)} reuse them."
             " Set both to 1, or use estimator = 'exact' with scope = 'sequence', which stays true"
             " off-policy."
+        )
+
+
+def _ppo(ppo: Ppo) -> Iterator[str]:
+    in_loss = (
+        f"with algorithm.kl.placement = '{ppo.kl.placement}' the penalty is not part of the rewards and would keep its"
+        " size while they change theirs: beta would no longer be reward per nat. Leave it out, or use"
+        " kl.estimator = 'k1' with kl.placement = 'reward'."
+    )
+    if ppo.kl.placement == "loss" and ppo.normalize_advantages == "whiten":
+        yield f"algorithm.normalize_advantages = 'whiten' divides the advantages by their spread, and {in_loss}"
+    if ppo.kl.placement == "loss" and ppo.scale_rewards == "unit_variance":
+        yield f"algorithm.scale_rewards = 'unit_variance' divides the rewards by their spread, and {in_loss}"
+
+
+def _preferences(settings: Dpo | OnlineDpo) -> Iterator[str]:
+    smoothed = settings.loss in ("conservative", "robust")
+    if smoothed and settings.label_smoothing == 0:
+        yield (
+            f"algorithm.loss = '{settings.loss}' with algorithm.label_smoothing = 0.0 is the sigmoid loss under another"
+            " name. Give the share of labels that you think wrong, such as 0.1, or use loss = 'sigmoid'."
+        )
+    if not smoothed and settings.label_smoothing > 0:
+        yield (
+            f"algorithm.label_smoothing = {toml(settings.label_smoothing)} has no effect on algorithm.loss ="
+            f" '{settings.loss}'. Use loss = 'conservative' or 'robust', or leave it out."
         )
 
 
@@ -119,7 +182,26 @@ def _control(kl: Kl) -> Iterator[str]:
         )
 
 
-def _model(model: Model) -> Iterator[str]:
+def _model(config: RunConfig) -> Iterator[str]:
+    model, algorithm = config.model, config.algorithm
+    if isinstance(algorithm, RewardModel):
+        if model.lora is False and algorithm.members > 1:
+            yield (
+                f"algorithm.members = {algorithm.members} with model.lora = false: members are adapters on one base, and"
+                " lora = false trains the base itself. Leave lora on, or train one member a run."
+            )
+        for key in ("adapter", "reference", "reference_ema", "reference_reset_every"):
+            if getattr(model, key) is not None:
+                yield (
+                    f"model.{key} = {toml(getattr(model, key))} has no effect: a reward model has no reference and"
+                    " begins with fresh adapters. Remove it; to start from an adapter, merge it first (kleash export"
+                    " --merge)."
+                )
+    if not isinstance(algorithm, OnPolicy) and (model.reference_ema or model.reference_reset_every):
+        yield (
+            f"model.reference_ema and reference_reset_every move the reference while the policy samples, and"
+            f" algorithm.type = '{algorithm.type}' does not sample. Remove them."
+        )
     if model.adapter is not None and model.lora is False:
         yield (
             f"model.adapter = {toml(model.adapter)} with model.lora = false: continuing an adapter trains"
@@ -147,11 +229,23 @@ def _prompts(prompts: Prompts) -> Iterator[str]:
         )
 
 
-def _reward(reward: Reward) -> Iterator[str]:
-    if reward.weights is not None and len(reward.weights) != len(reward.functions):
+def _reward(reward: Reward, optimised: bool) -> Iterator[str]:
+    sources = len(reward.functions) + (reward.model is not None) + (reward.judge is not None)
+    if optimised and sources == 0:
         yield (
-            f"reward.weights = {toml(reward.weights)} has {len(reward.weights)} and reward.functions has"
-            f" {len(reward.functions)}. Give one weight for each function, in the same order."
+            "reward has nothing to optimise: no functions, no model and no judge. Add"
+            ' reward.functions = ["module:function"], reward.model = "runs/..." or [reward.judge].'
+        )
+    if reward.combine != "mean" and reward.model is None:
+        yield (
+            f"reward.combine = '{reward.combine}' combines the members of a reward model, and reward.model is not set."
+            " Set it, or remove combine."
+        )
+    if reward.weights is not None and len(reward.weights) != sources:
+        yield (
+            f"reward.weights = {toml(reward.weights)} has {len(reward.weights)} and there are {sources} rewards:"
+            f" {len(reward.functions)} functions, then the model and the judge if given. Give one weight for each, in"
+            " this order."
         )
     if reward.clip is not None and reward.clip[0] >= reward.clip[1]:
         yield (
@@ -174,6 +268,9 @@ def _batch(training: Training) -> Iterator[str]:
             f" {prompts / minibatches:g} prompts of an update (prompts_per_step = {prompts}, num_minibatches"
             f" = {minibatches}): some micro-batches would be empty. Lower it, or leave it at 'auto'."
         )
+
+
+def _warmup(training: Training) -> Iterator[str]:
     if training.warmup_steps >= training.steps:
         yield (
             f"training.warmup_steps = {training.warmup_steps} never ends in training.steps ="
@@ -184,36 +281,68 @@ def _batch(training: Training) -> Iterator[str]:
 
 def _without_effect(config: RunConfig) -> Iterator[tuple[str, str]]:
     """Yield (key, reason) for every setting that changes nothing in this configuration."""
-    kl, reward, prompts, training = config.algorithm.kl, config.reward, config.prompts, config.training
+    kind, reward = config.algorithm.type, config.reward
+    for table in ("prompts", "reward", "comparisons", "demonstrations", "pretraining"):
+        if getattr(config, table) is not None and table not in (*NEEDS[kind], *MAY_HAVE.get(kind, ())):
+            takes = ", ".join((*NEEDS[kind], *MAY_HAVE.get(kind, ())))
+            yield table, f"algorithm.type = '{kind}' takes {takes}. Remove the table, or choose another algorithm."
+    if isinstance(config.algorithm, OnPolicy):
+        yield from _without_effect_on_policy(config.algorithm, config.training)
+    else:
+        for key in ("num_minibatches", "num_epochs", "save_samples"):
+            yield (
+                f"training.{key}",
+                f"algorithm.type = '{kind}' does not sample, and makes one update a step. Remove it.",
+            )
+    if kind == "reward_model":
+        yield "rollout", "a reward model writes nothing. Remove the table."
+        yield "training.eval_samples", "a reward model writes nothing. Remove it."
+    if reward is not None and reward.length_penalty == 0:
+        yield (
+            "reward.length_penalty_from",
+            "reward.length_penalty = 0 charges nothing. Set length_penalty, or remove it.",
+        )
+    if reward is not None and reward.combine != "mean_minus_sd":
+        yield "reward.sd_weight", f"reward.combine = '{reward.combine}' takes no account of it. Remove it."
+    if config.model.adapter is not None and config.model.lora is not False:
+        yield "model.lora", "the adapter in model.adapter brings its own rank, scale and layers. Remove it."
+    yield from _without_held_out(config)
+
+
+def _without_effect_on_policy(algorithm: OnPolicy, training: Training) -> Iterator[tuple[str, str]]:
     if updates_per_step(training) == 1:
         once = (
             "with one update a step (training.num_epochs = 1, training.num_minibatches = 1) the policy is"
             " the one that sampled, and every ratio is 1. Remove it, or ask for more updates."
         )
-        yield "algorithm.epsilon", once
+        if not isinstance(algorithm, OnlineDpo):
+            yield "algorithm.epsilon", once
         yield "algorithm.kl.max_weight", once
-        if isinstance(config.algorithm, Grpo):
+        if isinstance(algorithm, Grpo):
             yield "algorithm.epsilon_high", once
-    if kl.estimator != "k1":
+    if algorithm.kl.estimator != "k1":
         yield (
             "algorithm.kl.credit",
-            f"it belongs to k1 in the reward, and estimator = '{kl.estimator}' is charged in the loss. Remove it.",
+            f"it belongs to k1 in the reward, and estimator = '{algorithm.kl.estimator}' is charged in the loss."
+            " Remove it.",
         )
-    if reward.length_penalty == 0:
-        yield (
-            "reward.length_penalty_from",
-            "reward.length_penalty = 0 charges nothing. Set length_penalty, or remove it.",
-        )
-    if config.model.adapter is not None and config.model.lora is not False:
-        yield "model.lora", "the adapter in model.adapter brings its own rank, scale and layers. Remove it."
-    if prompts.held_out_path is not None:
-        yield (
-            "prompts.held_out",
-            f"with prompts.held_out_path = {toml(prompts.held_out_path)} nothing is set aside. Remove one.",
-        )
-    elif prompts.held_out == 0:
-        for key in ("training.eval_every", "training.eval_samples"):
-            yield key, "prompts.held_out = 0 leaves no prompts to evaluate on. Hold some out, or remove it."
+    elif isinstance(algorithm, Ppo):
+        yield "algorithm.kl.credit", "the critic gives credit here. Remove it."
+
+
+def _without_held_out(config: RunConfig) -> Iterator[tuple[str, str]]:
+    for name in ("prompts", "comparisons", "demonstrations"):
+        table = getattr(config, name)
+        if table is None:
+            continue
+        if table.held_out_path is not None:
+            yield (
+                f"{name}.held_out",
+                f"with {name}.held_out_path = {toml(table.held_out_path)} nothing is set aside. Remove one.",
+            )
+        elif table.held_out == 0:
+            for key in ("training.eval_every", "training.eval_samples"):
+                yield key, f"{name}.held_out = 0 leaves nothing to evaluate on. Hold some out, or remove it."
 
 
 def _targets(kl: Kl) -> list[str]:

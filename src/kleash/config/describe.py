@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import annotated_types
 from pydantic.fields import FieldInfo
 
-from kleash.config.schema import RunConfig, Settings
+from kleash.config.schema import RunConfig
+from kleash.config.settings import Settings
 
 UNSET = "unset"
 """Default of a setting that may be left out and then has no value of its own."""

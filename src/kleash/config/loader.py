@@ -27,8 +27,9 @@ PATHS = (
     ("model", "name"),
     ("model", "adapter"),
     ("model", "reference"),
-    ("prompts", "path"),
-    ("prompts", "held_out_path"),
+    *((table, name) for table in ("prompts", "comparisons", "demonstrations") for name in ("path", "held_out_path")),
+    ("pretraining", "path"),
+    ("reward", "model"),
 )
 BUILT_IN = "demo"
 """The name of the built-in model and prompts; a file or folder of that name never stands in for them."""
@@ -189,6 +190,9 @@ def _anchored(data: dict[str, Any], folder: Path) -> dict[str, Any]:
             reward["functions"] = [_anchored_function(item, folder) for item in reward["functions"]]
         if "gold" in reward:
             reward["gold"] = _anchored_function(reward["gold"], folder)
+    critic = anchored.get("algorithm", {}).get("critic")
+    if isinstance(critic, dict) and isinstance(critic.get("start"), str):
+        critic["start"] = _anchored_path(critic["start"], folder)
     return anchored
 
 

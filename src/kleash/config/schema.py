@@ -9,19 +9,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-
-class Settings(BaseModel):
-    """Frozen, unknown keys forbidden, no infinities or NaN, docstrings as descriptions."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
-        validate_default=True,
-    )
+from kleash.config.algorithms import Algorithm, Rloo
+from kleash.config.settings import Settings
 
 
 class Lora(Settings):
@@ -81,13 +72,105 @@ class Prompts(Settings):
     """Use only the first so many prompts."""
 
 
+class Comparisons(Settings):
+    """Pairs of completions with a choice: what DPO and reward models learn from."""
+
+    path: str = Field(min_length=1)
+    """JSONL, CSV or Parquet with `prompt`, `chosen`, `rejected`, or a hub data set `org/name[:split]`."""
+    held_out: int = Field(128, ge=0)
+    """Comparisons set aside by the seed, with all others of their prompts, and only measured. 0: none."""
+    held_out_path: str | None = None
+    """A file of its own for measuring; then nothing is set aside."""
+    append_stop: bool = True
+    """Put the stop token behind each completion. `false` for texts that a length limit cut."""
+    max_completion_length: int = Field(512, ge=1)
+    """Tokens of a completion at most; comparisons with a longer one are left out and counted."""
+    system_prompt: str | None = None
+    """Put before every conversation; string prompts become user messages."""
+    as_chat: bool = False
+    """Wrap string prompts as user messages with the model's chat template."""
+    limit: int | None = Field(None, ge=1)
+    """Use only the first so many comparisons."""
+
+
+class Demonstrations(Settings):
+    """Texts to imitate: what SFT learns from."""
+
+    path: str = Field(min_length=1)
+    """JSONL, CSV or Parquet with `prompt` and `completion`, `messages` or `text`; a text file; or a hub data set."""
+    held_out: int = Field(64, ge=0)
+    """Demonstrations set aside by the seed and only measured. 0: none."""
+    held_out_path: str | None = None
+    """A file of its own for measuring; then nothing is set aside."""
+    append_stop: bool = True
+    """Put the stop token behind each completion. `false` for texts that a length limit cut."""
+    system_prompt: str | None = None
+    """Put before every conversation; string prompts become user messages."""
+    as_chat: bool = False
+    """Wrap string prompts as user messages with the model's chat template."""
+    limit: int | None = Field(None, ge=1)
+    """Use only the first so many demonstrations."""
+    row_length: int = Field(512, ge=8)
+    """Tokens of a row that demonstrations are packed into, each kept whole and apart from its neighbours."""
+
+
+class Pretraining(Settings):
+    """Pretraining mix (PPO-ptx): general text learned beside the reward, so that other skills are kept."""
+
+    path: str = Field(min_length=1)
+    """A text file, JSONL, CSV or Parquet with a column `text`, or a hub data set."""
+    gamma: float = Field(1.0, gt=0)
+    """Reward given up per nat of loss on a token of this text. Larger: the text counts for more."""
+    rows_per_update: int = Field(4, ge=1)
+    """Rows of text in each update, over all processes."""
+    row_length: int = Field(256, ge=8)
+    """Tokens of a row; documents are joined by the stop token and cut into rows."""
+
+
+class Judge(Settings):
+    """A language model that compares two answers, always in both orders; disagreement is a tie."""
+
+    model: str = Field(min_length=1)
+    """Hub id, folder or `demo`; with `base_url`, the model's name at that endpoint."""
+    base_url: str | None = None
+    """An OpenAI-compatible endpoint, such as `http://localhost:8000/v1`. Default: a local Hugging Face model."""
+    api_key_env: str = "OPENAI_API_KEY"
+    """Environment variable that holds the endpoint's key; it is never written anywhere."""
+    rubric: str = "Which answer is more helpful, honest and harmless, and better written?"
+    """What "better" means, in words."""
+    max_tokens: int = Field(16, ge=1)
+    """Tokens that an endpoint may answer with."""
+    temperature: float = Field(0.0, ge=0)
+    """Of the endpoint's answer."""
+    retries: int = Field(5, ge=0)
+    """How often a request is sent again after a time-out, 429 or 5xx, waiting longer each time."""
+    timeout: float = Field(60.0, gt=0)
+    """Seconds that one request may take."""
+    requests_per_minute: float | None = Field(None, gt=0)
+    """Requests sent at most. Default: no limit."""
+    concurrency: int = Field(4, ge=1)
+    """Requests under way at once."""
+    price_per_million_input: float | None = Field(None, ge=0)
+    """Price of a million tokens sent, for the tally."""
+    price_per_million_output: float | None = Field(None, ge=0)
+    """Price of a million tokens received, for the tally."""
+
+
 class Reward(Settings):
     """What is optimised (proxy) and what is only measured (gold)."""
 
-    functions: tuple[str, ...] = Field(min_length=1)
+    functions: tuple[str, ...] = ()
     """`module:function` or `file.py:function`, called as `function(prompts, completions, **columns)`."""
+    model: str | None = None
+    """A reward model: a run, a checkpoint or a Hugging Face folder. It reads the text with its own tokenizer."""
+    combine: Literal["mean", "worst_case", "mean_minus_sd"] = "mean"
+    """How the members of a reward ensemble make one number."""
+    sd_weight: float = Field(1.0, ge=0)
+    """For `mean_minus_sd`: reward taken off per standard deviation among the members."""
+    judge: Judge | None = None
+    """Win rate against the reference's completion (1, tie 0.5, 0); in `online_dpo`, of one sample against the other."""
     weights: tuple[float, ...] | None = None
-    """One a function; default 1 each."""
+    """One each: functions in their order, then the model, then the judge; default 1."""
     gold: str | None = None
     """A held-out reward that is measured and never optimised."""
     timeout: float = Field(60.0, gt=0)
@@ -116,126 +199,14 @@ class Rollout(Settings):
     """Sequences decoded at once. Larger: faster, more memory."""
 
 
-class FixedBeta(Settings):
-    """beta stays as it is."""
-
-    type: Literal["fixed"] = "fixed"
-
-
-class Loosen(Settings):
-    """Raise the target when it costs reward: decided at evaluations, on the held-out reward."""
-
-    raise_by: float = Field(gt=0)
-    """Nats added at a time, in the unit of the target."""
-    limit: float = Field(gt=0)
-    """The target is never raised above this."""
-    patience: int = Field(3, ge=1)
-    """Evaluations in a row without progress before the target is raised."""
-    min_gain: float = Field(0.01, ge=0)
-    """Rise of the held-out reward that counts as progress."""
-
-
-class TargetBeta(Settings):
-    """PID control of log beta towards a KL target (`kleash.control.target`)."""
-
-    type: Literal["target"] = "target"
-    proportional: float | None = Field(None, gt=0)
-    """Change of log beta per unit of log(KL / target). Larger: damps harder, until lag makes it swing."""
-    integral: float | None = Field(None, ge=0)
-    """Change of log beta per unit of error and step. Larger: corrects a wrong start sooner, overshoots more."""
-    derivative: float | None = Field(None, ge=0)
-    """Change of log beta per change of the error. Larger: makes up for more lag, and follows more noise."""
-    ramp_steps: int | None = Field(None, ge=0)
-    """Steps over which the target grows from near 0, linear in sqrt(KL). Default: the controller's."""
-    loosen: Loosen | None = None
-    """When and how far the target may be raised. Default: never."""
-
-
-class ZieglerBeta(Settings):
-    """The rule of Ziegler et al. 2019, for those who reproduce it."""
-
-    type: Literal["ziegler"] = "ziegler"
-    horizon: float = Field(10_000.0, gt=0)
-    """Sequences. Larger: beta moves more slowly."""
-
-
-class DualBeta(Settings):
-    """beta as the multiplier of the constraint KL <= target."""
-
-    type: Literal["dual"] = "dual"
-
-
-Controller = Annotated[FixedBeta | TargetBeta | ZieglerBeta | DualBeta, Field(discriminator="type")]
-
-
-class Kl(Settings):
-    """The leash: how drift is measured, charged and held."""
-
-    estimator: str = "exact"
-    """`exact` (full vocabulary), `k1`, `k2` or `k3`; which scope and placement each allows:
-    `kleash.choices`."""
-    scope: str = "sequence"
-    """`sequence`: a token pays for the drift it causes later too. `token`: a partial gradient."""
-    placement: str = "loss"
-    """`loss`, or `reward` for k1."""
-    credit: Literal["reward_to_go", "sequence"] = "reward_to_go"
-    """For k1 in the reward: charge each token for what follows, or for the whole sequence (more variance)."""
-    beta: float | None = Field(None, ge=0)
-    """Reward given up per nat. Default: taken from the reward's spread under the reference (with a
-    target), else 0.05."""
-    target_nats_per_sequence: float | None = Field(None, gt=0)
-    """Hold the KL of a reply at this many nats by steering beta."""
-    target_nats_per_token: float | None = Field(None, gt=0)
-    """Hold the KL per token instead: a longer reply may then move further."""
-    controller: Controller | None = None
-    """Default: `target` when a target is given, else `fixed`."""
-    max_weight: float | None = Field(None, ge=1)
-    """Cut the importance weights of later updates here. Biased, and named so in the log. Default: never
-    cut."""
-    stop_above: float | None = Field(None, gt=0)
-    """End the run (exit 3) when the KL of a step, nats per sequence, is above this."""
-
-
-class Rloo(Settings):
-    """REINFORCE with a leave-one-out baseline over the samples of each prompt."""
-
-    type: Literal["rloo"] = "rloo"
-    num_generations: int = Field(4, ge=2)
-    """Samples per prompt. Larger: a better baseline, fewer prompts for the same time."""
-    epsilon: float = Field(0.2, gt=0)
-    """Clip of the sequence ratio in later updates on the same samples; without effect in the first."""
-    kl: Kl = Kl()
-
-
-class Grpo(Settings):
-    """Group-relative policy optimisation, with the variants people call Dr. GRPO and DAPO."""
-
-    type: Literal["grpo"] = "grpo"
-    num_generations: int = Field(8, ge=2)
-    """Samples per prompt."""
-    scale_rewards: Literal["group", "none"] = "none"
-    """`group` divides by the group's standard deviation, as the first GRPO did: the reward is then no
-    longer yours."""
-    loss_normalization: Literal["sequence", "token", "constant"] = "constant"
-    """`sequence`: mean over each reply's tokens (GRPO). `token`: over all tokens (DAPO). `constant`: Dr.
-    GRPO."""
-    epsilon: float = Field(0.2, gt=0)
-    """Lower clip of the token ratio."""
-    epsilon_high: float | None = Field(None, gt=0)
-    """Upper clip (clip-higher, DAPO uses 0.28); default: epsilon."""
-    kl: Kl = Kl()
-
-
-Algorithm = Annotated[Rloo | Grpo, Field(discriminator="type")]
-
-
 class Training(Settings):
     """The loop: steps, batch, optimiser, evaluation and checkpoints."""
 
     steps: int = Field(100, ge=1)
-    """Rounds of sampling and updating."""
+    """Rounds of sampling and updating; for DPO, reward models and SFT, updates."""
     prompts_per_step: int = Field(8, ge=1)
-    """Prompts sampled each step, over all processes; times `num_generations` sequences."""
+    """Prompts sampled each step, over all processes, times `num_generations` sequences; comparisons of a step for DPO
+    and reward models, demonstrations for SFT."""
     num_minibatches: int = Field(1, ge=1)
     """Updates that one epoch over a step's samples is cut into."""
     num_epochs: int = Field(1, ge=1)
@@ -274,9 +245,17 @@ class RunConfig(Settings):
     output_dir: str = "runs"
     """Where run folders are made."""
     model: Model
-    prompts: Prompts
-    reward: Reward
+    prompts: Prompts | None = None
+    """For algorithms that sample."""
+    reward: Reward | None = None
+    """For algorithms that sample; DPO and SFT only measure it."""
+    comparisons: Comparisons | None = None
+    """For `dpo` and `reward_model`."""
+    demonstrations: Demonstrations | None = None
+    """For `sft`."""
     algorithm: Algorithm = Rloo()
+    pretraining: Pretraining | None = None
+    """Text that is learned beside the reward."""
     rollout: Rollout = Rollout()
     training: Training = Training()
     mirrors: tuple[Literal["wandb", "tensorboard", "mlflow", "trackio"], ...] = ()
@@ -291,12 +270,13 @@ class RunConfig(Settings):
 
 
 def long_forms(data: dict[str, Any]) -> dict[str, Any]:
-    """Return `model = "id"`, `prompts = "file"`, `reward = "module:function"` as tables with that one key."""
+    """Return `model = "id"`, `prompts = "file"`, `reward = "module:function"` and the like as tables with that key."""
     data = dict(data)
     if isinstance(data.get("model"), str):
         data["model"] = {"name": data["model"]}
-    if isinstance(data.get("prompts"), str):
-        data["prompts"] = {"path": data["prompts"]}
+    for table in ("prompts", "comparisons", "demonstrations", "pretraining"):
+        if isinstance(data.get(table), str):
+            data[table] = {"path": data[table]}
     if isinstance(data.get("reward"), str):
         data["reward"] = {"functions": [data["reward"]]}
     return data

@@ -77,7 +77,7 @@ def load_prompts(
     """
     if limit is not None and limit < 1:
         raise DataError(f"limit = {limit} leaves no prompts. Give 1 or more, or leave it out to read all.")
-    prompts = [_prompt_of(row, column) for row in islice(read_rows(source, format), limit)]
+    prompts = [prompt_of(row, column) for row in islice(read_rows(source, format), limit)]
     if not prompts:
         name = f"'{source}'" if isinstance(source, str | Path) else f"The {type(source).__name__} of prompts"
         raise DataError(f"{name} holds no prompts, so there is nothing to train on. Give it at least one.")
@@ -94,7 +94,7 @@ def split_held_out(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[li
     Raises:
         DataError: fewer than 0 to hold out, or none left to train on.
     """
-    ranked = sorted({prompt.key for prompt in prompts}, key=lambda key: _rank(seed, key))
+    ranked = sorted({prompt.key for prompt in prompts}, key=lambda key: held_out_rank(seed, key))
     if not 0 <= count < len(ranked):
         raise DataError(
             f"Cannot hold out {count} of {len(ranked)} distinct prompts: between 0 and {len(ranked) - 1} can"
@@ -106,11 +106,11 @@ def split_held_out(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[li
     return training, held_out
 
 
-def _rank(seed: int, key: str) -> bytes:
+def held_out_rank(seed: int, key: str) -> bytes:
     return hashlib.sha256(f"{seed}\n{key}".encode()).digest()
 
 
-def _prompt_of(row: Row, column: str) -> Prompt:
+def prompt_of(row: Row, column: str) -> Prompt:
     if column not in row.values:
         names = [str(name) for name in row.values]
         raise DataError(

@@ -89,17 +89,31 @@ def render(
     """
     rendered = []
     for prompt in prompts:
-        messages = _conversation(prompt, system_prompt, as_chat)
-        if messages is None:
-            text = prompt.text or ""
-            token_ids = renderer.encode(text, add_special_tokens=True)
-        else:
-            text = _templated(prompt, messages, renderer)
-            token_ids = renderer.encode(text, add_special_tokens=False)
-        _check_single_bos(prompt, messages, token_ids, renderer)
-        _check_length(prompt, len(token_ids), max_completion_length, renderer)
-        rendered.append(RenderedPrompt(prompt, messages, text, tuple(token_ids)))
+        one = render_prompt(prompt, renderer, system_prompt=system_prompt, as_chat=as_chat)
+        _check_length(prompt, len(one.token_ids), max_completion_length, renderer)
+        rendered.append(one)
     return rendered
+
+
+def render_prompt(
+    prompt: Prompt, renderer: Renderer, *, system_prompt: str | None = None, as_chat: bool = False
+) -> RenderedPrompt:
+    """Turn one prompt into token ids as `render` does, of whatever length.
+
+    Raises:
+        ModelError: the model has no chat template and the prompt needs one.
+        DataError: the template refuses the prompt, or the prompt has a system message besides `system_prompt` or
+            begins with two BOS tokens.
+    """
+    messages = _conversation(prompt, system_prompt, as_chat)
+    if messages is None:
+        text = prompt.text or ""
+        token_ids = renderer.encode(text, add_special_tokens=True)
+    else:
+        text = _templated(prompt, messages, renderer)
+        token_ids = renderer.encode(text, add_special_tokens=False)
+    _check_single_bos(prompt, messages, token_ids, renderer)
+    return RenderedPrompt(prompt, messages, text, tuple(token_ids))
 
 
 def _conversation(prompt: Prompt, system_prompt: str | None, as_chat: bool) -> tuple[Message, ...] | None:

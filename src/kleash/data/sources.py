@@ -184,7 +184,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as exc:
-        raise _needs_extra(str(path), "pyarrow") from exc
+        raise needs_extra(str(path), "pyarrow") from exc
     try:
         batches = pyarrow.parquet.ParquetFile(path).iter_batches()
         rows = (values for batch in batches for values in batch.to_pylist())
@@ -202,7 +202,7 @@ def _hub_rows(source: str) -> Iterator[Row]:
     try:
         import datasets
     except ImportError as exc:
-        raise _needs_extra(f"the hub data set '{name}'", "datasets") from exc
+        raise needs_extra(f"the hub data set '{name}'", "datasets") from exc
     try:
         data = datasets.load_dataset(name, split=split)
     except Exception as exc:  # hub, network, cache and script errors share no base class
@@ -215,7 +215,7 @@ def _hub_rows(source: str) -> Iterator[Row]:
     return (Row(f"{name}:{split}[{index}]", values) for index, values in enumerate(data))
 
 
-def _needs_extra(what: str, package: str) -> DataError:
+def needs_extra(what: str, package: str) -> DataError:
     return DataError(f"Reading {what} needs {package}, which is not installed: pip install 'kleash[data]'.")
 
 

@@ -12,19 +12,13 @@ formulas are in `_LinearKL.backward`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-CHUNK_BYTES = 50_000_000
-"""Size of one `[chunk, V]` buffer, if it were float32; two, in the dtype of the head, are most of the extra memory."""
-KEEP_BYTES = 200_000_000
-"""Logits of both models that are together at most this large are kept from forward, not made again in backward."""
-CACHE_BYTES = 3_200_000
-"""On a CPU, size of one float32 `[block, V]` buffer: four of these stay in its cache from one pass to the next."""
+from kleash.ops.chunked_logits import KEEP_BYTES, ChunkedLogits, cut, rows_at_once
 
 
 class LinearKL(NamedTuple):
@@ -95,7 +89,7 @@ def linear_kl(
         reference_head: output embedding of the reference, W = V rows; the same tensor where the head is shared.
         targets: sampled tokens.
         temperature: that of sampling; both models are divided by it.
-        chunk_size: tokens held as logits at once; by default what fits `CHUNK_BYTES`.
+        chunk_size: tokens held as logits at once; by default what fits `kleash.ops.chunked_logits.CHUNK_BYTES`.
 
     Raises:
         ValueError: the heads have different vocabularies, or temperature is not positive.
@@ -132,14 +126,14 @@ def linear_comparison(
     """
     count = policy_hidden.shape[0]
     rows = max(1, min(_checked_rows(policy_head, reference_head, temperature, chunk_size), count))
-    policy, reference = _Logits(policy_head, rows, temperature), _Logits(reference_head, rows, temperature)
+    policy, reference = ChunkedLogits(policy_head, rows, temperature), ChunkedLogits(reference_head, rows, temperature)
     scratch = (policy.scratch(), policy.scratch())
     out = policy_hidden.new_empty(6, count, dtype=policy.wide.dtype)
     same_top = torch.empty(count, dtype=torch.bool, device=policy_hidden.device)
-    for chunk in _cut(0, count, rows):
+    for chunk in cut(0, count, rows):
         policy.multiply(policy_hidden, chunk)
         reference.multiply(reference_hidden, chunk)
-        for part in _cut(chunk.start, chunk.stop, policy.block):
+        for part in cut(chunk.start, chunk.stop, policy.block):
             ours, theirs = policy[part], reference[part]
             same_top[part] = ours.argmax(dim=1) == theirs.argmax(dim=1)
             out[:5, part], log_z = _measure(ours, theirs, targets[part], scratch)
@@ -157,48 +151,7 @@ def _checked_rows(
             f"policy and reference heads have {policy_head.shape[0]} and {reference_head.shape[0]} rows: "
             "a KL needs one vocabulary. Cut padding rows first, or use models that share a tokenizer"
         )
-    if not temperature > 0:
-        raise ValueError(f"temperature = {temperature}: greedy sampling has no log-probabilities")
-    return chunk_size or max(1, CHUNK_BYTES // (4 * policy_head.shape[0]))
-
-
-class _Logits:
-    """Logits of a chunk in the dtype of the head; block by block in float32 (or float64), divided by the temperature.
-
-    A block fits the cache of a CPU, so that only the product itself travels to memory and back. With `kept`, the
-    product of all tokens is there already.
-    """
-
-    def __init__(self, head: Tensor, rows: int, temperature: float, kept: Tensor | None = None) -> None:
-        self.head, self.temperature, self.kept, self.start = head.T, temperature, kept, 0
-        self.product = head.new_empty(rows, head.shape[0]) if kept is None else kept
-        fitting = max(1, CACHE_BYTES // (4 * head.shape[0])) if head.device.type == "cpu" else rows
-        self.block = min(fitting, rows)
-        self.wide = self.scratch()
-
-    def scratch(self) -> Tensor:
-        """A buffer for one block."""
-        dtype = torch.promote_types(self.product.dtype, torch.float32)
-        return self.product.new_empty(self.block, self.product.shape[1], dtype=dtype)
-
-    def multiply(self, hidden: Tensor, chunk: slice) -> None:
-        """Make the logits of `hidden[chunk]`: beside those before, if the buffer has room for all, else over them."""
-        if self.kept is None:
-            self.start = 0 if len(self.product) >= len(hidden) else chunk.start
-            torch.mm(hidden[chunk], self.head, out=self.narrow(chunk))
-
-    def narrow(self, part: slice) -> Tensor:
-        """Rows `part`, counted as in `hidden`, of the product."""
-        return self.product[part.start - self.start : part.stop - self.start]
-
-    def __getitem__(self, part: slice) -> Tensor:
-        logits = self.wide[: part.stop - part.start].copy_(self.narrow(part))
-        return logits if self.temperature == 1.0 else logits.div_(self.temperature)
-
-
-def _cut(start: int, stop: int, size: int) -> Iterator[slice]:
-    """Slices of at most `size` that follow one another from `start` to `stop`."""
-    return (slice(first, min(first + size, stop)) for first in range(start, stop, size))
+    return rows_at_once(policy_head, temperature, chunk_size)
 
 
 class _LinearKL(torch.autograd.Function):
@@ -217,15 +170,15 @@ class _LinearKL(torch.autograd.Function):
         rows = max(1, min(rows, count))
         size = 2 * count * policy_head.shape[0] * policy_head.itemsize
         keep = size <= KEEP_BYTES and any(ctx.needs_input_grad[:2])
-        policy = _Logits(policy_head, count if keep else rows, temperature)
-        reference = _Logits(reference_head, count if keep else rows, temperature)
+        policy = ChunkedLogits(policy_head, count if keep else rows, temperature)
+        reference = ChunkedLogits(reference_head, count if keep else rows, temperature)
         scratch = (policy.scratch(), policy.scratch())
         out = policy_hidden.new_empty(5, count, dtype=policy.wide.dtype)
         log_z = out.new_empty(2, count)
-        for chunk in _cut(0, count, rows):
+        for chunk in cut(0, count, rows):
             policy.multiply(policy_hidden, chunk)
             reference.multiply(reference_hidden, chunk)
-            for part in _cut(chunk.start, chunk.stop, policy.block):
+            for part in cut(chunk.start, chunk.stop, policy.block):
                 out[:, part], log_z[:, part] = _measure(policy[part], reference[part], targets[part], scratch)
         ctx.save_for_backward(policy_hidden, policy_head, reference_hidden, reference_head, targets, out, log_z)
         ctx.temperature, ctx.rows = temperature, rows
@@ -245,17 +198,17 @@ class _LinearKL(torch.autograd.Function):
         policy_hidden, policy_head, reference_hidden, reference_head, targets, out, log_z = ctx.saved_tensors
         of_logprob, _, of_reverse, of_forward, _ = grads
         needs_reference = of_reverse is not None or of_forward is not None
-        policy = _Logits(policy_head, ctx.rows, ctx.temperature, ctx.kept[0])
-        reference = _Logits(reference_head, ctx.rows, ctx.temperature, ctx.kept[1]) if needs_reference else None
+        policy = ChunkedLogits(policy_head, ctx.rows, ctx.temperature, ctx.kept[0])
+        reference = ChunkedLogits(reference_head, ctx.rows, ctx.temperature, ctx.kept[1]) if needs_reference else None
         scratch = (policy.scratch(), policy.scratch())
         narrow = policy_head.new_empty(ctx.rows, policy_head.shape[0])
         grad_hidden = torch.empty_like(policy_hidden)
         grad_head = torch.zeros_like(policy_head, dtype=policy.wide.dtype) if ctx.needs_input_grad[1] else None
-        for chunk in _cut(0, policy_hidden.shape[0], ctx.rows):
+        for chunk in cut(0, policy_hidden.shape[0], ctx.rows):
             policy.multiply(policy_hidden, chunk)
             if reference is not None:
                 reference.multiply(reference_hidden, chunk)
-            for part in _cut(chunk.start, chunk.stop, policy.block):
+            for part in cut(chunk.start, chunk.stop, policy.block):
                 of_logits = _grad_of_logits(
                     policy[part],
                     None if reference is None else reference[part],

@@ -82,6 +82,24 @@ def load_reference(settings: Model, policy: Policy, *, context: int) -> Referenc
     return moving_reference(policy, original, mix=settings.reference_ema, reset_every=settings.reference_reset_every)
 
 
+def load_frozen(name: str, revision: str | None, dtype: torch.dtype, device: torch.device, context: int) -> Any:
+    """A causal language model that is only read: nothing trainable, no dropout.
+
+    Args:
+        name: hub id, local folder, or `demo`.
+        revision: commit or branch on the hub.
+        dtype: of its weights.
+        device: where it is put.
+        context: longest sequence, which decides the attention kernel.
+
+    Raises:
+        ModelError: there is no such model, or it cannot be read.
+    """
+    model = _load_weights(resolve(name), revision, dtype, device, pick_attention(device, context))
+    _switch_dropout_off(model)
+    return model.requires_grad_(False)
+
+
 def _load_weights(name: str, revision: str | None, dtype: torch.dtype, device: torch.device, attention: str) -> Any:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging

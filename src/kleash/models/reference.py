@@ -11,8 +11,10 @@ beta / m would. Its KL to the original is therefore measured as well.
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
@@ -46,6 +48,10 @@ class Reference(Protocol):
 
     def hidden(self, batch: TokenBatch) -> Float[Tensor, "N H"]:
         """Hidden states that predict the response tokens; no gradient."""
+        ...
+
+    def model_to_sample(self) -> AbstractContextManager[Any]:
+        """Within the block, the model that writes as the reference does."""
         ...
 
     def fingerprint(self) -> str:
@@ -82,6 +88,12 @@ class AdapterReference:
         """Hidden states that predict the response tokens; no gradient."""
         with self._policy.switched(self._adapter):
             return response_hidden(self._policy.causal_lm, batch)
+
+    @contextlib.contextmanager
+    def model_to_sample(self) -> Iterator[Any]:
+        """The policy's own model, with the policy's adapter off within the block."""
+        with self._policy.switched(self._adapter):
+            yield self._policy.causal_lm
 
     def fingerprint(self) -> str:
         """SHA-256 of base and adapter."""
@@ -126,6 +138,10 @@ class ModelReference:
     def hidden(self, batch: TokenBatch) -> Float[Tensor, "N H"]:
         """Hidden states that predict the response tokens; no gradient."""
         return response_hidden(self.causal_lm, batch)
+
+    def model_to_sample(self) -> AbstractContextManager[Any]:
+        """The model itself."""
+        return contextlib.nullcontext(self.causal_lm)
 
     def fingerprint(self) -> str:
         """SHA-256 of its weights."""
@@ -173,6 +189,10 @@ class MovingReference:
     def hidden(self, batch: TokenBatch) -> Float[Tensor, "N H"]:
         """Hidden states that predict the response tokens; no gradient."""
         return self._moving.hidden(batch)
+
+    def model_to_sample(self) -> AbstractContextManager[Any]:
+        """The reference as it is now."""
+        return self._moving.model_to_sample()
 
     def fingerprint(self) -> str:
         """SHA-256 of the original: what a resumed run must share."""

@@ -45,19 +45,21 @@ def clipped_sequence_ratio(
 def clipped_token_ratio(
     policy_logprobs: Float[Tensor, "B T"],
     behavior_logprobs: Float[Tensor, "B T"],
-    advantages: Float[Tensor, " B"],
+    advantages: Float[Tensor, " B #T"],
     response_mask: Bool[Tensor, "B T"],
     epsilon_low: float,
     epsilon_high: float,
 ) -> PolicyLoss:
     """-min(r A, clip(r, 1 - low, 1 + high) A) with r the ratio of each token, `[B, T]`; 0 outside the mask.
 
+    An advantage is a token's own, `[B, T]`, or that of its whole row, `[B, 1]`.
+
     Unit: that of the advantages. Sign: minimised. Gradient: to policy_logprobs; zero where `clipped`.
 
     Source: PPO, arXiv 1707.06347 equation 7; unequal bounds from DAPO, arXiv 2503.14476.
     """
     log_ratio = torch.where(response_mask, policy_logprobs - behavior_logprobs.detach(), 0.0)
-    loss = _clipped(log_ratio.exp(), advantages[:, None], epsilon_low, epsilon_high)
+    loss = _clipped(log_ratio.exp(), advantages, epsilon_low, epsilon_high)
     return PolicyLoss(torch.where(response_mask, loss.values, 0.0), loss.clipped & response_mask, loss.ratio)
 
 

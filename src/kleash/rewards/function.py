@@ -27,6 +27,10 @@ Text = str | list[Message]
 Score = float | None
 
 
+REFERENCE_COMPLETIONS = "reference_completions"
+"""The argument by which a reward asks for what the frozen reference wrote to the same prompts, one a completion."""
+
+
 class RewardFunction(Protocol):
     """Scores completions: one number each, higher is better, None for no score."""
 
@@ -189,6 +193,14 @@ def accepted_columns(reward: Reward, columns: Mapping[str, Any]) -> list[str]:
                 " or give the argument a default."
             )
     return accepted
+
+
+def takes(reward: Reward, argument: str) -> bool:
+    """Whether a reward's signature names an argument."""
+    try:
+        return argument in inspect.signature(reward.function).parameters
+    except ValueError:  # some compiled callables have no signature to read
+        return False
 
 
 def _weighted_sum(weights: Sequence[float], values: Sequence[Score]) -> Score:

@@ -54,13 +54,15 @@ def side_by_side(
     """
     config, folder = checkpoint_of(run_dir, step)
     length = config.rollout.max_completion_length if max_length is None else max_length
+    asked = config.prompts or config.comparisons or config.demonstrations
+    assert asked is not None, "every algorithm has one of these tables"
     tokenizer = load_tokenizer(config.model.name, config.model.revision)
     rendered = render(
         load_prompts(list(prompts)),
         tokenizer,
         max_completion_length=length,
-        system_prompt=config.prompts.system_prompt,
-        as_chat=config.prompts.as_chat,
+        system_prompt=asked.system_prompt,
+        as_chat=asked.as_chat,
     )
     context = max(len(prompt.token_ids) for prompt in rendered) + length
     policy = load_policy(config.model, context=context, seed=config.training.seed)

@@ -3,67 +3,78 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from accelerate import Accelerator
 
-from kleash.models.reference import MovingReference
+from kleash.config.schema import RunConfig
+from kleash.data.render import RenderedPrompt
+from kleash.models.policy import Policy
+from kleash.models.reference import MovingReference, Reference
 from kleash.models.tokenizer import Tokenizer
-from kleash.rollout.sampler import Progress
+from kleash.rollout.sampler import Progress, Sampler
 from kleash.runs.records import Sample, Split
 from kleash.training.distributed import gathered
-from kleash.training.experience import Experience, gather
+from kleash.training.experience import Experience, Rewarder, gather
+from kleash.training.opponent import reference_texts
 from kleash.training.scoring import TokenRecord, measure
-from kleash.training.session import Session
+from kleash.training.seeds import seed_for
 from kleash.training.statistics import Numbers, per_sequence, summarize
 
 
-def evaluate(
-    session: Session, step: int, split: Split, progress: Progress | None = None
-) -> tuple[Numbers, list[Sample]]:
+@dataclass(frozen=True)
+class Bench:
+    """What measuring a policy needs: the models, the held-out prompts, the rewards, a sampler of the policy."""
+
+    config: RunConfig
+    policy: Policy
+    reference: Reference
+    rewarder: Rewarder
+    held_out: Sequence[RenderedPrompt]
+    make_sampler: Callable[[], Sampler]
+    accelerator: Accelerator
+    sequences_per_batch: int
+
+
+def evaluate(bench: Bench, step: int, split: Split, progress: Progress | None = None) -> tuple[Numbers, list[Sample]]:
     """Numbers behind `eval/` and all completions, of the policy after `step` updates."""
-    held_out, accelerator = session.data.held_out, session.accelerator
+    held_out, accelerator, rollout = bench.held_out, bench.accelerator, bench.config.rollout
     own = range(accelerator.process_index, len(held_out), accelerator.num_processes)
     prompts = [held_out[i] for i in own]
-    rollout = session.config.rollout
-    completions = session.make_sampler().sample(
+    seed = seed_for(bench.config.training.seed, "eval", accelerator.process_index)
+    completions = bench.make_sampler().sample(
         [prompt.token_ids for prompt in prompts],
-        num_samples=session.config.training.eval_samples,
+        num_samples=bench.config.training.eval_samples,
         max_length=rollout.max_completion_length,
         temperature=rollout.temperature,
-        seed=session.seed("eval"),
+        seed=seed,
         progress=progress,
     )
-    experience = gather(prompts, completions, session.policy.tokenizer, session.rewarder)
-    plan = session.updater.plan
-    per_batch = plan.groups_per_batch * session.objective.num_generations // experience.group_size
-    record = measure(
-        experience,
-        session.policy,
-        session.reference,
-        temperature=rollout.temperature,
-        per_batch=max(1, per_batch),
-        step=step,
-    )
-    numbers = Numbers()
-    if isinstance(session.reference, MovingReference):
-        drift = measure(
-            experience,
-            session.policy,
-            session.reference.original,
-            temperature=rollout.temperature,
-            per_batch=max(1, per_batch),
-            step=step,
+    opponents = None
+    if bench.rewarder.wants_reference:
+        opponents = reference_texts(bench.reference, bench.policy.tokenizer, prompts, rollout, seed)
+    experience = gather(prompts, completions, bench.policy.tokenizer, bench.rewarder, opponents)
+    per_batch = max(1, bench.sequences_per_batch // experience.group_size)
+
+    def drift_from(reference: Reference) -> TokenRecord:
+        return measure(
+            experience, bench.policy, reference, temperature=rollout.temperature, per_batch=per_batch, step=step
         )
-        whole, drift = gathered(accelerator, experience, drift)
+
+    record = drift_from(bench.reference)
+    numbers = Numbers()
+    if isinstance(bench.reference, MovingReference):
+        whole, drift = gathered(accelerator, experience, drift_from(bench.reference.original))
         kl = per_sequence(drift.reverse_kl, whole.lengths)
         numbers.mean("kl/original_per_sequence", kl, whole.group_size)
     experience, record = gathered(accelerator, experience, record)
     order = [
         i for rank in range(accelerator.num_processes) for i in range(rank, len(held_out), accelerator.num_processes)
     ]
-    numbers = numbers.beside(summarize(experience, record, session.policy.tokenizer))
-    samples = samples_of(experience, record, session.policy.tokenizer, step, split, order)
+    numbers = numbers.beside(summarize(experience, record, bench.policy.tokenizer))
+    samples = samples_of(experience, record, bench.policy.tokenizer, step, split, order)
     return numbers.behind("eval/"), samples
 
 

@@ -13,8 +13,17 @@ from numpy.typing import NDArray
 from kleash.config.schema import Reward as RewardSettings
 from kleash.data.render import RenderedPrompt
 from kleash.models.tokenizer import Tokenizer
-from kleash.rewards import shaping
-from kleash.rewards.function import Reward, evaluate, resolve, reward_batch, score
+from kleash.rewards import feedback, shaping
+from kleash.rewards.function import (
+    REFERENCE_COMPLETIONS,
+    Reward,
+    RewardBatch,
+    evaluate,
+    resolve,
+    reward_batch,
+    score,
+    takes,
+)
 from kleash.rollout.sampler import Completion
 
 Floats = NDArray[np.float64]
@@ -73,6 +82,9 @@ class Rewarder:
         self._settings, self._functions, self._gold = settings, list(functions), gold
         self._weights = settings.weights or (1.0,) * len(functions)
         self.spread: Spread | None = None
+        everything = [*functions, *([] if gold is None else [gold])]
+        self.wants_reference = any(takes(reward, REFERENCE_COMPLETIONS) for reward in everything)
+        """Whether a reward compares with what the reference writes to the same prompts."""
 
     @classmethod
     def from_settings(
@@ -80,28 +92,46 @@ class Rewarder:
         settings: RewardSettings,
         functions: Sequence[Callable[..., Any]] = (),
         gold: Callable[..., Any] | None = None,
+        *,
+        pairwise: bool = False,
     ) -> Rewarder:
-        """Find the functions by name, or take those that are given."""
-        wanted: Sequence[str | Callable[..., Any]] = functions or settings.functions
+        """Find functions, reward model and judge by name, or take the functions that are given.
+
+        `pairwise`: samples come in pairs, and a judge compares the two of a pair.
+        """
+        wanted: list[str | Callable[..., Any]] = list(functions or settings.functions)
         found = [resolve(f, timeout=settings.timeout) for f in wanted]
         often = Counter(reward.name for reward in found)
         found = [
             resolve(f, name=_reference(f), timeout=settings.timeout) if often[reward.name] > 1 else reward
             for f, reward in zip(wanted, found, strict=True)
         ]
+        found += [resolve(model) for model in feedback.sources(settings, pairwise=pairwise)]
         measured = gold or settings.gold
         return cls(settings, found, None if measured is None else resolve(measured, timeout=settings.timeout))
 
     def __call__(
-        self, prompts: Sequence[RenderedPrompt], completions: Sequence[Completion], texts: Sequence[str]
+        self,
+        prompts: Sequence[RenderedPrompt],
+        completions: Sequence[Completion],
+        texts: Sequence[str],
+        references: Sequence[str] | None = None,
     ) -> Rewards:
-        """Rewards of B completions, each with its own entry of `prompts`."""
+        """Rewards of B completions, each with its own entry of `prompts` and, where one is wanted, of `references`."""
         batch = reward_batch(prompts, texts)
+        if references is not None:
+            batch.columns[REFERENCE_COMPLETIONS] = reward_batch(prompts, references).completions
+        if not self._functions:  # nothing is optimised: gold alone is measured
+            return self._gold_alone(batch)
         scores = score(self._functions, self._weights, *batch)
         raw = _floats(scores.total)
         several = {name: _floats(values) for name, values in scores.by_function.items() if len(self._functions) > 1}
         gold = None if self._gold is None else _floats(evaluate(self._gold, *batch))
         return self.shaped(Rewards(raw, raw, gold, ~np.isnan(raw), 0, several), completions)
+
+    def _gold_alone(self, batch: RewardBatch) -> Rewards:
+        rewards = unrewarded(len(batch.completions))
+        return rewards if self._gold is None else replace(rewards, gold=_floats(evaluate(self._gold, *batch)))
 
     def shaped(self, rewards: Rewards, completions: Sequence[Completion]) -> Rewards:
         """The same rewards with `shaped` made of `raw` anew, as the spread is known now."""
@@ -127,12 +157,14 @@ def gather(
     completions: Sequence[Completion],
     tokenizer: Tokenizer,
     rewarder: Rewarder,
+    opponents: Sequence[str] | None = None,
 ) -> Experience:
-    """Decode and score P prompts' completions."""
+    """Decode and score P prompts' completions; `opponents` are what the reference wrote, one a prompt."""
     group = len(completions) // len(prompts)
     texts = [tokenizer.decode(completion.token_ids) for completion in completions]
     repeated = [prompt for prompt in prompts for _ in range(group)]
-    return Experience(prompts, completions, texts, rewarder(repeated, completions, texts))
+    references = None if opponents is None else [text for text in opponents for _ in range(group)]
+    return Experience(prompts, completions, texts, rewarder(repeated, completions, texts, references))
 
 
 def unrewarded(count: int) -> Rewards:

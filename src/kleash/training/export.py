@@ -16,18 +16,21 @@ from kleash.models.loading import load_policy
 from kleash.models.names import DEMO, load_tokenizer
 from kleash.models.policy import Policy
 from kleash.models.reference import ModelReference
+from kleash.models.scalar_loading import merge as merge_reward_model
 from kleash.rollout.decoding import DecodingSampler
 from kleash.runs.reader import RunReader
 from kleash.training import state
 from kleash.training.compare import checkpoint_of
 from kleash.training.experience import Experience, unrewarded
 from kleash.training.observer import Observer
+from kleash.training.rendered import prompts_to_measure
 from kleash.training.scoring import measure
 from kleash.training.seeds import seed_for
-from kleash.training.session import load_data
 from kleash.training.statistics import Numbers, per_sequence
 
 CARD_KEYS = (
+    "eval/preference/accuracy",
+    "eval/loss/sft",
     "eval/reward/proxy",
     "eval/reward/gold",
     "eval/kl/exact_per_sequence",
@@ -51,12 +54,25 @@ def export(run_dir: Path, out: Path, *, step: int | None, merge: bool, observer:
     if merge and whole:
         raise ModelError(f"{run_dir} trained whole weights: there is no adapter to merge. Leave --merge out")
     _claim(out)
+    if config.algorithm.type == "reward_model":
+        return _export_reward_model(run_dir, config, folder, out, merge=merge)
     merged = _merge(config, folder, out, observer) if merge else None
     if not merge:
         for path in folder.iterdir():
             if path.name not in (state.STATE_FILE, "README.md"):
                 shutil.copy2(path, out / path.name)
     (out / "README.md").write_text(_card(run_dir, config, folder, merged), encoding="utf-8")
+    return out
+
+
+def _export_reward_model(run_dir: Path, config: RunConfig, folder: Path, out: Path, *, merge: bool) -> Path:
+    """The folder of its members as it is, or with `merge` one whole AutoModelForSequenceClassification."""
+    if merge:
+        merge_reward_model(folder, out)
+    else:
+        ignored = shutil.ignore_patterns(state.STATE_FILE, "README.md")
+        shutil.copytree(folder, out, ignore=ignored, dirs_exist_ok=True)
+    (out / "README.md").write_text(_card(run_dir, config, folder, None), encoding="utf-8")
     return out
 
 
@@ -81,19 +97,13 @@ def _merge(config: RunConfig, folder: Path, out: Path, observer: Observer) -> Nu
     """Save the folded weights; returns the KL of merged against unmerged on held-out prompts."""
     observer.fact("merging the adapter into a copy of the base")
     tokenizer = load_tokenizer(config.model.name, config.model.revision)
-    data = load_data(
-        config.prompts,
-        tokenizer,
-        max_completion_length=config.rollout.max_completion_length,
-        seed=config.training.seed,
-    )
-    context = data.longest + config.rollout.max_completion_length
+    prompts = prompts_to_measure(config, tokenizer)[:MERGE_PROMPTS]
+    context = max(len(prompt.token_ids) for prompt in prompts) + config.rollout.max_completion_length
     policy = load_policy(config.model, context=context, seed=config.training.seed)
     state.load_weights(policy, state.read(folder))
     merged = policy.model_to_sample()
     merged.save_pretrained(out)
     tokenizer.inner.save_pretrained(out)
-    prompts = (data.held_out or data.train)[:MERGE_PROMPTS]
     observer.fact(f"measuring merged against unmerged on {len(prompts)} prompts")
     completions = DecodingSampler(merged, policy.tokenizer).sample(
         [prompt.token_ids for prompt in prompts],
@@ -112,6 +122,18 @@ def _merge(config: RunConfig, folder: Path, out: Path, observer: Observer) -> Nu
     return numbers
 
 
+def _taught_by(config: RunConfig) -> str:
+    """What a run learned from, in words."""
+    if config.comparisons is not None:
+        return f"the comparisons of `{config.comparisons.path}`"
+    if config.demonstrations is not None:
+        return f"the demonstrations of `{config.demonstrations.path}`"
+    assert config.reward is not None, "an algorithm that samples has a reward"
+    judge = [] if config.reward.judge is None else [config.reward.judge.model]
+    model = [] if config.reward.model is None else [config.reward.model]
+    return f"`{', '.join([*config.reward.functions, *model, *judge])}`"
+
+
 def _card(run_dir: Path, config: RunConfig, folder: Path, merged: Numbers | None) -> str:
     """Markdown: what it was made from, and how far it has moved."""
     base = demo_model.HUB_ID if config.model.name == DEMO else config.model.name
@@ -127,8 +149,7 @@ def _card(run_dir: Path, config: RunConfig, folder: Path, merged: Numbers | None
         "---",
         f"# {run_dir.name}, step {step}",
         "",
-        f"{base} trained with {config.algorithm.type.upper()} by Kleash on "
-        f"`{', '.join(config.reward.functions)}`. Weights: {meta.get('weights_source', base)}.",
+        f"{base} trained with {config.algorithm.type.upper()} by Kleash on {_taught_by(config)}. Weights: {meta.get('weights_source', base)}.",
         "",
         f"Drift is KL(policy ‖ reference), exact over the vocabulary, at temperature {config.rollout.temperature:g}, "
         f"on held-out prompts of the run. Reference: {meta.get('reference')}, SHA-256 "

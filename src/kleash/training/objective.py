@@ -10,14 +10,19 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from kleash.algorithms import grpo, rloo
-from kleash.config.schema import Grpo, Kl, Rloo
+from kleash.algorithms import dpo, grpo, ppo, rloo
+from kleash.config.algorithms import Dpo, Grpo, Kl, OnlineDpo, OnPolicy, Ppo, Rloo
 from kleash.kl import estimators, penalty
 from kleash.kl.exact import LinearKL
+from kleash.ops.advantages import centered
 from kleash.ops.policy_losses import PolicyLoss
+
+PAIR = 2
+"""Samples of a prompt that online DPO compares."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +38,8 @@ class Rows:
 class Objective:
     """The functions of one algorithm with its settings bound.
 
-    `advantages(rewards [P, G], scored [P, G]) -> [P, G]`;
-    `policy_loss(rows, advantages [B], mean_length) -> PolicyLoss with values [B]`, mean_length that of the update;
+    `advantages(rewards [P, G], scored [P, G]) -> [P, G]`; PPO has them from its critic instead;
+    `policy_loss(rows, advantages, mean_length) -> PolicyLoss with values [B]`, mean_length that of the update;
     `penalty(rows) -> [B]`, nats per sequence; `truncated(rows) -> count` of cut importance weights.
     """
 
@@ -44,11 +49,15 @@ class Objective:
     policy_loss: Callable[[Rows, Tensor, float], PolicyLoss]
     penalty: Callable[[Rows], Tensor]
     truncated: Callable[[Rows], Tensor]
+    needs_record: bool = False
+    """Whether advantages are made from log-probabilities that must be known before the first update."""
+    charged_in_reward: bool = False
+    """Whether the penalty is part of the tokens' rewards already, so that the loss must leave it out."""
 
 
-def make_objective(settings: Rloo | Grpo) -> Objective:
+def make_objective(settings: OnPolicy) -> Objective:
     """Bind the functions that the `algorithm` table names."""
-    group = settings.num_generations
+    group = PAIR if isinstance(settings, OnlineDpo) else settings.num_generations
 
     def charge(rows: Rows) -> Tensor:
         return charge_for_drift(settings.kl, rows, group)
@@ -58,6 +67,13 @@ def make_objective(settings: Rloo | Grpo) -> Objective:
 
     if isinstance(settings, Rloo):
         return Objective(group, settings.kl, rloo.advantages, _rloo_loss(settings), charge, truncated)
+    if isinstance(settings, OnlineDpo):
+        return Objective(group, settings.kl, centered, _online_dpo_loss(settings), charge, truncated)
+    if isinstance(settings, Ppo):
+        in_reward = settings.kl.placement == "reward"
+        return Objective(
+            group, settings.kl, _no_group_advantages, _ppo_loss(settings), charge, truncated, True, in_reward
+        )
     scale = grpo.scaled_advantages if settings.scale_rewards == "group" else grpo.advantages
     return Objective(group, settings.kl, scale, _grpo_loss(settings), charge, truncated)
 
@@ -104,6 +120,48 @@ def _rloo_loss(settings: Rloo) -> Callable[[Rows, Tensor, float], PolicyLoss]:
         )
 
     return policy_loss
+
+
+def _ppo_loss(settings: Ppo) -> Callable[[Rows, Tensor, float], PolicyLoss]:
+    def policy_loss(rows: Rows, advantages: Tensor, mean_length: float) -> PolicyLoss:
+        loss = ppo.loss(
+            rows.measured.policy_logprobs,
+            rows.behavior_logprobs,
+            advantages[:, : rows.response_mask.shape[1]],
+            rows.response_mask,
+            epsilon=settings.epsilon,
+        )
+        return PolicyLoss(loss.values.sum(dim=1), loss.clipped, loss.ratio)
+
+    return policy_loss
+
+
+def _no_group_advantages(rewards: Tensor, scored: Tensor) -> Tensor:
+    raise AssertionError("PPO has its advantages from the critic")
+
+
+def _online_dpo_loss(settings: OnlineDpo) -> Callable[[Rows, Tensor, float], PolicyLoss]:
+    compare = preference_loss(settings)
+
+    def policy_loss(rows: Rows, advantages: Tensor, mean_length: float) -> PolicyLoss:
+        drift = rows.measured.policy_logprobs - rows.measured.reference_logprobs
+        log_ratios = torch.where(rows.response_mask, drift, 0.0).sum(dim=1).view(-1, PAIR)
+        order = advantages.view(-1, PAIR)  # equal where tied or unscored
+        found = dpo.online_loss(order, torch.ones_like(order, dtype=torch.bool), log_ratios, compare)
+        values = found.values.repeat_interleave(PAIR)
+        return PolicyLoss(values, torch.zeros_like(values, dtype=torch.bool), torch.ones_like(values))
+
+    return policy_loss
+
+
+def preference_loss(settings: Dpo | OnlineDpo) -> Callable[[Tensor], Tensor]:
+    """The loss of margins [B] that an `algorithm` table of DPO names, with its settings bound."""
+    beta, wrong = settings.beta, settings.label_smoothing
+    if settings.loss in dpo.SMOOTHED_LOSSES:
+        smoothed = dpo.SMOOTHED_LOSSES[settings.loss]
+        return lambda margins: smoothed(margins, beta, wrong)
+    plain = dpo.LOSSES[settings.loss]
+    return lambda margins: plain(margins, beta)
 
 
 def _grpo_loss(settings: Grpo) -> Callable[[Rows, Tensor, float], PolicyLoss]:

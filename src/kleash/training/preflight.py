@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list
 
-from kleash.config.schema import Grpo
+from kleash.config.algorithms import Grpo
 from kleash.data.render import RenderedPrompt
 from kleash.errors import DataError, RunStopped
 from kleash.models.reference import Reference
@@ -80,7 +80,7 @@ def _reference_facts(session: Session, observer: Observer, fingerprint: str) -> 
     observer.fact(
         f"reference  {session.reference.description}; fingerprint {fingerprint[:16]}; {extra:.0f} MB of its own"
     )
-    kl = session.config.algorithm.kl
+    kl = session.algorithm.kl
     observer.fact(f"KL         {kl.estimator}, scope {kl.scope}, in the {kl.placement}, nats")
 
 
@@ -272,7 +272,7 @@ def _start_controller(session: Session, observer: Observer, probe: Experience) -
     if session.rewarder.spread is None:
         return
     sd = broadcast_object_list([_sd_within(session, probe)])[0]  # one for all processes, even if the reward is random
-    kl = session.config.algorithm.kl
+    kl = session.algorithm.kl
     beta = starting_beta(kl, sd, float(probe.lengths.mean()))
     session.controller, session.starting_beta = make_controller(kl, beta), beta
     why = "as set" if kl.beta is not None else "from the reward's spread and the target"
@@ -283,7 +283,7 @@ def _start_controller(session: Session, observer: Observer, probe: Experience) -
 
 def _sd_within(session: Session, probe: Experience) -> float:
     """Standard deviation of the shaped reward among samples of a prompt: what advantages, and so beta, are made of."""
-    algorithm = session.config.algorithm
+    algorithm = session.algorithm
     if isinstance(algorithm, Grpo) and algorithm.scale_rewards == "group":
         return 1.0
     groups = probe.rewards.shaped.reshape(-1, probe.group_size)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import importlib.metadata
-import json
 import platform
 import shutil
 import subprocess
@@ -19,17 +17,17 @@ from accelerate.utils import broadcast_object_list
 from kleash.config.loader import load, to_dict
 from kleash.config.schema import RunConfig
 from kleash.errors import KleashError, RunDirError, RunStopped
-from kleash.models import demo_model
 from kleash.report.run_page import write_report
 from kleash.runs.reader import RunReader
 from kleash.runs.records import Status
 from kleash.runs.trackers import Mirror, open_mirrors
 from kleash.runs.writer import RunWriter
 from kleash.training import state
+from kleash.training.given import NOTHING_GIVEN, Given
+from kleash.training.job import Job, Prepared
+from kleash.training.jobs import prepare
 from kleash.training.loop import Loop
 from kleash.training.observer import Observer
-from kleash.training.preflight import preflight
-from kleash.training.session import NOTHING_GIVEN, Data, Given, Session, build, prepare
 
 VERSIONED = ("kleash", "torch", "transformers", "peft", "accelerate")
 
@@ -43,24 +41,24 @@ def train(config: RunConfig, *, observer: Observer, warnings: Sequence[str] = ()
     """
     for warning in warnings:
         observer.fact(f"note       {warning}")
-    _, data, rewarder = prepare(config, given)
+    prepared = prepare(config, given)
     accelerator = Accelerator()
     name = str(broadcast_object_list([config.name or _default_name(config)])[0])
     path = Path(config.output_dir) / name
     writer = None
     if accelerator.is_main_process:
-        writer = RunWriter.create(path, to_dict(config), _facts(data))
+        writer = RunWriter.create(path, to_dict(config), _facts(prepared))
         for notice in writer.notices:
             observer.fact(f"note       {notice}")
         observer.fact(f"run        {path}")
     mirrors: list[Mirror] = []
     try:
         mirrors = open_mirrors(config.mirrors, to_dict(config), path) if writer is not None else []
-        session = build(config, data, rewarder, accelerator, given)
-        fingerprint = session.reference.fingerprint()
+        job = prepared.build(accelerator)
+        fingerprint = job.fingerprint()
         if writer is not None:
-            writer.update_meta(_model_facts(session, fingerprint))
-        preflight(session, observer, fingerprint)
+            writer.update_meta(job.facts(fingerprint))
+        job.preflight(observer, fingerprint)
     except BaseException:
         if writer is not None:
             writer.close()
@@ -68,7 +66,7 @@ def train(config: RunConfig, *, observer: Observer, warnings: Sequence[str] = ()
         for mirror in mirrors:
             mirror.close()
         raise
-    _loop(session, writer, mirrors, observer, fingerprint, 0)
+    _loop(job, writer, mirrors, observer, fingerprint, 0)
     return path
 
 
@@ -90,30 +88,29 @@ def resume(run_dir: Path, *, observer: Observer, given: Given = NOTHING_GIVEN) -
             f"{run_dir} is finished: all {config.training.steps} steps are done. "
             "Start a new run, or continue from its adapter with model.adapter"
         )
-    _, data, rewarder = prepare(config, given)
-    if _prompts_fingerprint(data) != meta["prompts_fingerprint"]:
+    prepared = prepare(config, given)
+    if prepared.fingerprint() != meta["data_fingerprint"]:
         raise RunDirError(
-            f"the prompts of {run_dir} have changed since it began ({config.prompts.path}): others "
+            f"the data of {run_dir} have changed since it began ({_data_source(config)}): other rows "
             "would be trained on and held out. Put the old ones back, or start a new run"
         )
     accelerator = Accelerator()
-    session = build(config, data, rewarder, accelerator, given)
-    fingerprint = session.reference.fingerprint()
-    first = state.restore(session, saved, fingerprint)
+    job = prepared.build(accelerator)
+    fingerprint = job.fingerprint()
+    first = job.restore(saved, fingerprint)
     observer.fact(f"run        {run_dir}, resumed at step {first} from {checkpoint.path.name}")
-    observer.fact(f"reference  {session.reference.description}; fingerprint {fingerprint[:16]}, unchanged")
+    observer.fact(f"frozen     weights with the fingerprint {fingerprint[:16]}, unchanged")
     writer = RunWriter.resume(run_dir, first - 1) if accelerator.is_main_process else None
     mirrors = [] if writer is None else open_mirrors(config.mirrors, stored, run_dir)
-    _loop(session, writer, mirrors, observer, fingerprint, first)
+    _loop(job, writer, mirrors, observer, fingerprint, first)
     return run_dir
 
 
 def check(config: RunConfig, *, observer: Observer) -> bool:
     """Preflight alone, without a run directory; True when nothing failed that would end a run."""
-    _, data, rewarder = prepare(config)
-    session = build(config, data, rewarder, Accelerator())
+    job = prepare(config).build(Accelerator())
     try:
-        preflight(session, observer, session.reference.fingerprint())
+        job.preflight(observer, job.fingerprint())
     except RunStopped as stopped:
         observer.fact(str(stopped))
         return False
@@ -121,7 +118,7 @@ def check(config: RunConfig, *, observer: Observer) -> bool:
 
 
 def _loop(
-    session: Session,
+    job: Job,
     writer: RunWriter | None,
     mirrors: Sequence[Mirror],
     observer: Observer,
@@ -130,13 +127,13 @@ def _loop(
 ) -> None:
     """Train; the process that writes leaves a status, a reason and a report behind, however it ends."""
     if writer is None:
-        Loop(session, None, observer, fingerprint).run(first_step)
+        Loop(job, None, observer, fingerprint).run(first_step)
         return
     status: Status = "failed"
     reason = ""
     with writer:
         try:
-            Loop(session, writer, observer, fingerprint, mirrors).run(first_step)
+            Loop(job, writer, observer, fingerprint, mirrors).run(first_step)
             status = "finished"
         except KeyboardInterrupt:
             status, reason = "interrupted", "by Ctrl-C or SIGTERM"
@@ -162,33 +159,22 @@ def _default_name(config: RunConfig) -> str:
     return name if name not in taken else f"{name}-{len(taken) + 1}"
 
 
-def _facts(data: Data) -> dict[str, Any]:
+def _facts(prepared: Prepared) -> dict[str, Any]:
     """What a later reader needs to know of where the run was made."""
     return {
         "versions": {name: importlib.metadata.version(name) for name in VERSIONED}
         | {"python": platform.python_version()},
         "machine": f"{platform.machine()}, {platform.system()}",
         "git_commit": _git_commit(),
-        "prompts": {"train": len(data.train), "held_out": len(data.held_out)},
-        "prompts_fingerprint": _prompts_fingerprint(data),
+        "data": dict(prepared.facts()),
+        "data_fingerprint": prepared.fingerprint(),
     }
 
 
-def _prompts_fingerprint(data: Data) -> str:
-    """SHA-256 of the prompts' tokens, in their order."""
-    prompts = json.dumps([[p.token_ids for p in data.train], [p.token_ids for p in data.held_out]])
-    return hashlib.sha256(prompts.encode()).hexdigest()
-
-
-def _model_facts(session: Session, fingerprint: str) -> dict[str, Any]:
-    """Who is trained, and from whom drift is measured."""
-    return {
-        "weights_source": demo_model.describe(session.policy.name),
-        "device": str(session.policy.device),
-        "dtype": str(session.policy.dtype),
-        "reference": session.reference.description,
-        "reference_fingerprint": fingerprint,
-    }
+def _data_source(config: RunConfig) -> str:
+    """Where the data came from, for a message."""
+    tables = (config.prompts, config.comparisons, config.demonstrations)
+    return ", ".join(table.path for table in tables if table is not None)
 
 
 def _git_commit() -> str | None:

@@ -9,8 +9,9 @@ from typing import Any
 
 from accelerate import Accelerator
 
+from kleash.config.algorithms import DualBeta, FixedBeta, Kl, OnPolicy, Ppo, TargetBeta, ZieglerBeta
 from kleash.config.checks import controller_of
-from kleash.config.schema import DualBeta, FixedBeta, Kl, Prompts, RunConfig, TargetBeta, ZieglerBeta
+from kleash.config.schema import Prompts, Rollout, RunConfig
 from kleash.control.controller import Controller
 from kleash.control.dual import Dual
 from kleash.control.fixed import Fixed
@@ -27,12 +28,18 @@ from kleash.models.reference import Reference
 from kleash.models.tokenizer import Tokenizer, wrap
 from kleash.rollout.decoding import DecodingSampler
 from kleash.rollout.sampler import Sampler
+from kleash.training.critic import Critic, load_critic
+from kleash.training.evaluate import Bench
 from kleash.training.experience import Rewarder
+from kleash.training.given import NOTHING_GIVEN, Given
 from kleash.training.memory import groups_per_batch
 from kleash.training.objective import Objective, make_objective
 from kleash.training.optimizer import Optimizer
+from kleash.training.plan import Plan
+from kleash.training.pretraining import load_mix
+from kleash.training.rewards import rewarder_of
 from kleash.training.seeds import seed_for
-from kleash.training.update import Plan, Updater
+from kleash.training.update import Updater
 
 DEFAULT_BETA = 0.05
 """Where beta starts when neither the settings nor a target and the reward's spread say otherwise."""
@@ -53,9 +60,10 @@ class Data:
 
 @dataclass
 class Session:
-    """What the loop works with. `controller` comes last: its starting beta may follow from the reward's spread."""
+    """What the job works with. `controller` comes last: its starting beta may follow from the reward's spread."""
 
     config: RunConfig
+    algorithm: OnPolicy
     data: Data
     policy: Policy
     reference: Reference
@@ -63,6 +71,7 @@ class Session:
     objective: Objective
     optimizer: Optimizer
     updater: Updater
+    critic: Critic | None
     accelerator: Accelerator
     make_sampler: Callable[[], Sampler]
     controller: Controller
@@ -74,22 +83,19 @@ class Session:
         """A seed for one purpose of this process."""
         return seed_for(self.config.training.seed, *purpose, self.accelerator.process_index)
 
-
-@dataclass(frozen=True)
-class Given:
-    """Objects passed from Python that stand in for names in the settings."""
-
-    prompts: Any = None
-    """Strings, dicts or a `datasets` object."""
-    held_out: Any = None
-    functions: Sequence[Callable[..., Any]] = ()
-    gold: Callable[..., Any] | None = None
-    model: Any = None
-    """A loaded causal language model; it is trained in place."""
-    tokenizer: Any = None
-
-
-NOTHING_GIVEN = Given()
+    @property
+    def bench(self) -> Bench:
+        """What an evaluation works with."""
+        return Bench(
+            config=self.config,
+            policy=self.policy,
+            reference=self.reference,
+            rewarder=self.rewarder,
+            held_out=self.data.held_out,
+            make_sampler=self.make_sampler,
+            accelerator=self.accelerator,
+            sequences_per_batch=self.updater.plan.groups_per_batch * self.objective.num_generations,
+        )
 
 
 def load_data(
@@ -122,7 +128,8 @@ def load_data(
 
 def prepare(config: RunConfig, given: Given = NOTHING_GIVEN) -> tuple[Tokenizer, Data, Rewarder]:
     """All that can fail before weights are read: tokenizer, prompts, reward functions."""
-    rewarder = Rewarder.from_settings(config.reward, given.functions, given.gold)
+    assert config.prompts is not None, "the checks of the settings see to it"
+    rewarder = rewarder_of(config, given)
     if given.model is None:
         tokenizer = load_tokenizer(config.model.name, config.model.revision)
     else:
@@ -141,6 +148,8 @@ def build(
     config: RunConfig, data: Data, rewarder: Rewarder, accelerator: Accelerator, given: Given = NOTHING_GIVEN
 ) -> Session:
     """Load the weights and put the session together."""
+    algorithm = config.algorithm
+    assert isinstance(algorithm, OnPolicy), f"{algorithm.type} does not sample"
     if config.training.prompts_per_step % accelerator.num_processes:
         raise DataError(
             f"prompts_per_step = {config.training.prompts_per_step} does not divide among "
@@ -163,31 +172,41 @@ def build(
         config.model, context=context, seed=config.training.seed, device=accelerator.device, loaded=loaded
     )
     reference = load_reference(config.model, policy, context=context)
-    objective = make_objective(config.algorithm)
+    objective = make_objective(algorithm)
     optimizer = Optimizer(policy.trained(), config.training, accelerator)
     plan = _plan(config, policy, objective, context, accelerator.num_processes)
-
-    def make_sampler() -> Sampler:
-        batch = config.rollout.batch_size
-        return DecodingSampler(
-            policy.model_to_sample(), policy.tokenizer, batch_size=None if batch == "auto" else batch
-        )
-
+    mix = (
+        None if config.pretraining is None else load_mix(config.pretraining, policy, config.training.seed, accelerator)
+    )
     return Session(
         config=config,
+        algorithm=algorithm,
         data=data,
         policy=policy,
         reference=reference,
         rewarder=rewarder,
         objective=objective,
         optimizer=optimizer,
-        updater=Updater(policy, reference, objective, optimizer, accelerator, plan),
+        updater=Updater(policy, reference, objective, optimizer, accelerator, plan, mix),
+        critic=load_critic(algorithm, policy, config, plan, context, accelerator)
+        if isinstance(algorithm, Ppo)
+        else None,
         accelerator=accelerator,
-        make_sampler=make_sampler,
-        controller=make_controller(config.algorithm.kl, starting_beta(config.algorithm.kl, None)),
-        starting_beta=starting_beta(config.algorithm.kl, None),
-        loosening=make_loosening(config.algorithm.kl),
+        make_sampler=sampler_of(policy, config.rollout),
+        controller=make_controller(algorithm.kl, starting_beta(algorithm.kl, None)),
+        starting_beta=starting_beta(algorithm.kl, None),
+        loosening=make_loosening(algorithm.kl),
     )
+
+
+def sampler_of(policy: Policy, rollout: Rollout) -> Callable[[], Sampler]:
+    """A function that makes a sampler of the policy as it is when called."""
+    batch_size = None if rollout.batch_size == "auto" else rollout.batch_size
+
+    def make_sampler() -> Sampler:
+        return DecodingSampler(policy.model_to_sample(), policy.tokenizer, batch_size=batch_size)
+
+    return make_sampler
 
 
 def starting_beta(kl: Kl, reward_sd: float | None, mean_length: float = 1.0) -> float:

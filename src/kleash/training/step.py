@@ -1,31 +1,25 @@
 """One step on one screen.
 
-prompts -> rollout -> rewards -> advantages -> update (policy and reference scoring, KL penalty, loss, optimiser) ->
-control -> numbers.
+prompts -> rollout -> rewards -> scoring (reference; policy and critic where needed) -> advantages -> updates (KL
+penalty, loss, optimiser) -> control -> numbers.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-
 from kleash.models.reference import MovingReference
+from kleash.training.credit import assign
 from kleash.training.distributed import gathered
 from kleash.training.experience import Experience, gather
+from kleash.training.job import Progress, quiet
+from kleash.training.opponent import reference_texts
 from kleash.training.scoring import TokenRecord, measure
 from kleash.training.seeds import prompts_of_step
 from kleash.training.session import Session
 from kleash.training.statistics import Numbers, per_sequence, summarize
 from kleash.training.update import Updated
-
-PhaseProgress = Callable[[str, int, int], None]
-
-
-def quiet(phase: str, done: int, total: int) -> None:
-    """Say nothing."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +31,7 @@ class StepResult:
     numbers: Numbers
 
 
-def on_policy_step(session: Session, step: int, progress: PhaseProgress = quiet) -> StepResult:
+def on_policy_step(session: Session, step: int, progress: Progress = quiet) -> StepResult:
     """Sample from the policy, score, update it once or more, and steer beta.
 
     `step` counts from 0. What is measured belongs to the policy that sampled, before its update. `progress` hears of
@@ -58,13 +52,20 @@ def on_policy_step(session: Session, step: int, progress: PhaseProgress = quiet)
         progress=lambda done, total: progress("sampling", done, total),
     )
     clock.append(time.perf_counter())
-    experience = gather(prompts, completions, session.policy.tokenizer, session.rewarder)
-    advantages = _advantages(session, experience)
+    opponents = None
+    if session.rewarder.wants_reference:
+        seed = session.seed("opponent", step)
+        opponents = reference_texts(session.reference, session.policy.tokenizer, prompts, rollout, seed)
+    experience = gather(prompts, completions, session.policy.tokenizer, session.rewarder, opponents)
     clock.append(time.perf_counter())
     drift = _drift_from_original(session, experience, step)
     beta = session.controller.beta
     progress("updating", 0, 1)
-    updated = session.updater(experience, advantages, beta=beta, step=step)
+    scored = session.updater.score(experience, step)
+    credit = assign(session, experience, scored, beta)
+    clock.append(time.perf_counter())
+    updated = session.updater(experience, scored, credit.advantages, beta=beta, step=step)
+    learned = None if session.critic is None else session.critic.update(experience, credit, step)
     clock.append(time.perf_counter())
 
     if drift is not None:
@@ -78,6 +79,8 @@ def on_policy_step(session: Session, step: int, progress: PhaseProgress = quiet)
     if isinstance(session.reference, MovingReference):
         session.reference.follow(step, session.policy.trained())
     _account(session, updated, numbers, step, clock)
+    if learned is not None:
+        numbers.metrics |= learned.metrics()
     return StepResult(experience, record, numbers)
 
 
@@ -88,18 +91,10 @@ def _own_prompts(session: Session, step: int) -> list[int]:
     return list(chosen[session.accelerator.process_index :: session.accelerator.num_processes])
 
 
-def _advantages(session: Session, experience: Experience) -> torch.Tensor:
-    rewards = torch.tensor(experience.rewards.shaped, dtype=torch.float32).nan_to_num()
-    shape = (len(experience.prompts), experience.group_size)
-    scored = torch.tensor(experience.rewards.scored)
-    advantages = session.objective.advantages(rewards.view(shape), scored.view(shape))
-    return advantages.flatten().to(session.policy.device)
-
-
 def _steer(session: Session, experience: Experience, record: TokenRecord, numbers: Numbers, beta: float) -> None:
     """Feed the exact KL, in the target's unit, to the controller; note what it did."""
     controller = session.controller
-    per_token = session.config.algorithm.kl.target_nats_per_token is not None
+    per_token = session.algorithm.kl.target_nats_per_token is not None
     total, tokens = float(record.reverse_kl.sum()), max(1, int(experience.lengths.sum()))
     sequences = len(experience.completions)
     controller.update(total / (tokens if per_token else sequences), sequences)
@@ -128,7 +123,7 @@ def _drift_from_original(session: Session, experience: Experience, step: int) ->
 def _account(session: Session, updated: Updated, numbers: Numbers, step: int, clock: list[float]) -> None:
     """Losses, ratios, optimiser and seconds."""
     totals, updates = updated.totals, updated.num_updates
-    now = time.perf_counter()
+    now = clock[-1]
     tokens = float(totals.tokens) / session.config.training.num_epochs
     numbers.metrics |= {
         "loss/policy": float(totals.policy_loss) / updates,
@@ -139,10 +134,12 @@ def _account(session: Session, updated: Updated, numbers: Numbers, step: int, cl
         "optim/learning_rate": session.optimizer.learning_rate(step),
         "time/rollout": clock[1] - clock[0],
         "time/reward": clock[2] - clock[1],
-        "time/score": updated.seconds_scoring,
-        "time/update": updated.seconds_updating,
+        "time/score": clock[3] - clock[2],
+        "time/update": clock[4] - clock[3],
         "time/total": now - clock[0],
         "throughput/tokens_per_second": tokens / (now - clock[0]),
     }
-    if session.config.algorithm.kl.max_weight is not None:
+    if session.config.pretraining is not None:
+        numbers.metrics["loss/pretraining"] = float(totals.pretraining_loss) / updates
+    if session.algorithm.kl.max_weight is not None:
         numbers.metrics["ratio/truncated_share"] = float(totals.truncated / totals.tokens.clamp(min=1))

@@ -1,13 +1,11 @@
 """The updates of one step: forward, penalty, backward, optimiser, over minibatches of micro-batches.
 
 The first update on fresh samples is on-policy: its own forward pass gives the behavior's log-probabilities, and the KL
-of the step. With several updates a scoring pass before them does.
+of the step. With several updates, or a critic, a scoring pass before them does.
 """
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -23,6 +21,8 @@ from kleash.ops.policy_losses import PolicyLoss
 from kleash.training.experience import Experience
 from kleash.training.objective import Objective, Rows
 from kleash.training.optimizer import Optimizer
+from kleash.training.plan import Plan
+from kleash.training.pretraining import Mix
 from kleash.training.scoring import (
     TokenRecord,
     batch_of,
@@ -34,22 +34,6 @@ from kleash.training.scoring import (
     to_record,
     tokens_of,
 )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a step's samples are cut into updates; `groups_per_batch` never changes the numbers."""
-
-    temperature: float
-    groups_per_batch: int
-    num_minibatches: int
-    num_epochs: int
-    seed: int
-
-    @property
-    def single(self) -> bool:
-        """Whether there is one update, which is then on-policy."""
-        return self.num_minibatches * self.num_epochs == 1
 
 
 @dataclass
@@ -64,11 +48,12 @@ class Totals:
     truncated: Tensor
     tokens: Tensor
     grad_norm: Tensor
+    pretraining_loss: Tensor
 
     @classmethod
     def zero(cls, device: torch.device) -> Totals:
         """Nothing yet."""
-        return cls(*(torch.zeros((), device=device) for _ in range(8)))
+        return cls(*(torch.zeros((), device=device) for _ in fields(cls)))
 
     def over(self, accelerator: Accelerator) -> Totals:
         """Sums over all processes, and the largest ratio of any; the gradient's norm is that of all already."""
@@ -92,14 +77,25 @@ class Totals:
 
 
 @dataclass(frozen=True)
+class Scored:
+    """What is known of the samples before the first update, by group.
+
+    `states` are the reference's hidden states. `record` and `behavior`, the log-probabilities of the policy that
+    sampled, are measured where the first update's own pass does not give them in time.
+    """
+
+    states: dict[int, Tensor]
+    record: TokenRecord | None
+    behavior: dict[int, Tensor]
+
+
+@dataclass(frozen=True)
 class Updated:
     """What came of a step's updates; `record` is of the policy that sampled."""
 
     record: TokenRecord
     totals: Totals
     num_updates: int
-    seconds_scoring: float
-    seconds_updating: float
 
 
 class Updater:
@@ -113,69 +109,88 @@ class Updater:
         optimizer: Optimizer,
         accelerator: Accelerator,
         plan: Plan,
+        mix: Mix | None = None,
     ) -> None:
-        """Hold what stays the same from step to step."""
+        """Hold what stays the same from step to step; `mix` is text to learn beside the reward."""
         self._policy, self._reference, self._objective = policy, reference, objective
-        self._optimizer, self._accelerator, self.plan = optimizer, accelerator, plan
+        self._optimizer, self._accelerator, self.plan, self._mix = optimizer, accelerator, plan, mix
         self.midway = False
 
-    def __call__(self, experience: Experience, advantages: Tensor, *, beta: float, step: int) -> Updated:
-        """Train on the scored ones of B sequences with `advantages` [B] at a price of drift `beta`.
+    def score(self, experience: Experience, step: int) -> Scored:
+        """Read the samples with the reference and, if the objective or a second update asks for it, the policy.
+
+        Raises:
+            RunStopped: a measured number is not finite.
+        """
+        batches = micro_batches(experience, range(len(experience.prompts)), self.plan.groups_per_batch)
+        states = reference_states(experience, batches, self._policy, self._reference)
+        if self.plan.single and not self._objective.needs_record:
+            return Scored(states, None, {})
+        record = measure(
+            experience,
+            self._policy,
+            self._reference,
+            temperature=self.plan.temperature,
+            per_batch=self.plan.groups_per_batch,
+            step=step,
+            states=states,
+        )
+        flat = torch.tensor(record.policy_logprobs, device=self._policy.device, dtype=torch.float32)
+        sizes = [tokens_of(experience, g) for g in range(len(experience.prompts))]
+        return Scored(states, record, dict(enumerate(torch.split(flat, sizes))))
+
+    def __call__(
+        self, experience: Experience, scored: Scored, advantages: Tensor, *, beta: float, step: int
+    ) -> Updated:
+        """Train on the scored ones of B sequences with `advantages` [B] or [B, T] at a price of drift `beta`.
 
         Raises:
             RunStopped: a measured number is not finite; the update that it belongs to is not made.
         """
-        began = time.perf_counter()
-        groups = list(range(len(experience.prompts)))
-        batches = micro_batches(experience, groups, self.plan.groups_per_batch)
-        states = reference_states(experience, batches, self._policy, self._reference)
-        behavior: dict[int, Tensor] = {}
-        record: TokenRecord | None = None
-        if not self.plan.single:
-            record, behavior = self._score(experience, states, step)
-        scored = time.perf_counter()
+        record = scored.record
         totals = Totals.zero(self._policy.device)
-        updates = 0
-        for minibatch in self._minibatches(groups, step):
-            parts = self._accumulate(experience, minibatch, advantages, states, behavior, beta, totals)
+        minibatches = self.plan.minibatches(len(experience.prompts), step)
+        for update, minibatch in enumerate(minibatches):
+            parts = self._accumulate(experience, minibatch, advantages, scored, beta, totals)
+            if self._mix is not None:
+                totals.pretraining_loss += self._mix.backward(self._policy, step * len(minibatches) + update)
             if record is None:
                 record = to_record(experience, parts, step)
             else:
                 check_parts(experience, parts, step)
             totals.grad_norm += self._optimizer.step(step)
             self.midway = True
-            updates += 1
         assert record is not None
-        return Updated(record, totals.over(self._accelerator), updates, scored - began, time.perf_counter() - scored)
+        return Updated(record, totals.over(self._accelerator), len(minibatches))
 
     def _accumulate(
         self,
         experience: Experience,
         groups: Sequence[int],
         advantages: Tensor,
-        states: dict[int, Tensor],
-        behavior: dict[int, Tensor],
+        scored: Scored,
         beta: float,
         totals: Totals,
     ) -> dict[int, Tensor]:
         """Gradients of one update; returns what was measured of each group."""
-        size = experience.group_size
+        size, objective = experience.group_size, self._objective
         tokens = sum(tokens_of(experience, g) for g in groups)
         mean_length = self._sum(tokens) / self._sum(len(groups) * size)
-        scored = torch.tensor(experience.rewards.scored, device=advantages.device)
+        is_scored = torch.tensor(experience.rewards.scored, device=advantages.device)
         by_group = experience.rewards.scored.reshape(-1, size)
         sequences = max(1.0, self._sum(float(by_group[list(groups)].sum())))
+        charged = beta > 0 and not objective.charged_in_reward
         self._optimizer.zero()
         parts: dict[int, Tensor] = {}
         for chosen in micro_batches(experience, groups, self.plan.groups_per_batch):
-            measured, rows = self.forward(experience, chosen, states, behavior)
+            measured, rows = self.forward(experience, chosen, scored.states, scored.behavior)
             parts |= split_by_group(experience, chosen, measured)
             index = torch.tensor([g * size + i for g in chosen for i in range(size)], device=advantages.device)
-            policy = self._objective.policy_loss(rows, advantages[index], mean_length)
-            penalty = beta * self._objective.penalty(rows) if beta > 0 else torch.zeros_like(policy.values)
-            penalty = torch.where(scored[index], penalty, 0.0)
+            policy = objective.policy_loss(rows, advantages[index], mean_length)
+            penalty = beta * objective.penalty(rows) if charged else torch.zeros_like(policy.values)
+            penalty = torch.where(is_scored[index], penalty, 0.0)
             ((policy.values.sum() + penalty.sum()) / sequences).backward()  # type: ignore[no-untyped-call]
-            totals.add(policy, penalty, self._objective.truncated(rows), rows, 1 / sequences)
+            totals.add(policy, penalty, objective.truncated(rows), rows, 1 / sequences)
         return parts
 
     def forward(
@@ -201,34 +216,6 @@ class Updater:
         else:
             drawn = in_rows.policy_logprobs.detach()
         return measured, Rows(in_rows, drawn, batch.response_mask)
-
-    def _score(
-        self, experience: Experience, states: dict[int, Tensor], step: int
-    ) -> tuple[TokenRecord, dict[int, Tensor]]:
-        """Log-probabilities of the policy before its first update, by group."""
-        record = measure(
-            experience,
-            self._policy,
-            self._reference,
-            temperature=self.plan.temperature,
-            per_batch=self.plan.groups_per_batch,
-            step=step,
-            states=states,
-        )
-        flat = torch.tensor(record.policy_logprobs, device=self._policy.device, dtype=torch.float32)
-        sizes = [tokens_of(experience, g) for g in range(len(experience.prompts))]
-        return record, dict(enumerate(torch.split(flat, sizes)))
-
-    def _minibatches(self, groups: list[int], step: int) -> list[list[int]]:
-        """The groups of each update: every epoch is a shuffle cut into `num_minibatches` (nearly) equal parts."""
-        if self.plan.single:
-            return [groups]
-        chosen: list[list[int]] = []
-        for epoch in range(self.plan.num_epochs):
-            order = list(groups)
-            random.Random(f"{self.plan.seed}/{step}/{epoch}").shuffle(order)
-            chosen += [order[i :: self.plan.num_minibatches] for i in range(self.plan.num_minibatches)]
-        return chosen
 
     def _sum(self, value: float) -> float:
         """Sum over processes."""

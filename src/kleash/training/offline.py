@@ -1,0 +1,131 @@
+"""What jobs that learn from written rows share: which rows a step takes, how they are cut, and numbers by prompt."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+
+from kleash.config.schema import RunConfig
+from kleash.data.render import RenderedPrompt
+from kleash.models.device import free_bytes
+from kleash.training.experience import Floats
+from kleash.training.memory import CPU_ACTIVATION_BYTES, GPU_SHARE, activation_bytes_per_token
+from kleash.training.observer import Observer
+from kleash.training.optimizer import Optimizer
+from kleash.training.seeds import prompts_of_step, seed_for
+from kleash.training.statistics import Numbers
+
+SAMPLED_PROMPTS = 64
+"""Distinct held-out prompts at most that a policy is sampled on while it learns from written rows."""
+
+
+def rows_of_step(config: RunConfig, num_rows: int, step: int, accelerator: Accelerator, *purpose: str) -> list[int]:
+    """This process's share of a step's rows: endless shuffles of all of them, one order for each purpose."""
+    training = config.training
+    seed = seed_for(training.seed, *purpose) if purpose else training.seed
+    chosen = prompts_of_step(num_rows, training.prompts_per_step, step, seed)
+    return list(chosen[accelerator.process_index :: accelerator.num_processes])
+
+
+def cut(chosen: Sequence[int], lengths: Sequence[int], tokens_per_batch: int) -> list[list[int]]:
+    """Cut rows into micro-batches of like length, each at most `tokens_per_batch` tokens with its padding.
+
+    Args:
+        chosen: indices of rows.
+        lengths: tokens of each row, by index.
+        tokens_per_batch: what fits into memory; a longer row is a micro-batch of its own.
+    """
+    batches: list[list[int]] = []
+    for i in sorted(chosen, key=lambda i: (lengths[i], i)):
+        if batches and (len(batches[-1]) + 1) * lengths[i] <= tokens_per_batch:
+            batches[-1].append(i)
+        else:
+            batches.append([i])
+    return batches
+
+
+def tokens_per_batch(
+    config: RunConfig, backbone: Any, device: torch.device, dtype: torch.dtype, longest: int, num_rows: int
+) -> int:
+    """Tokens of a forward and backward pass: as memory allows, or as `gradient_accumulation_steps` cuts a step.
+
+    Args:
+        config: the run's settings.
+        backbone: the model whose activations have to fit.
+        device: where it is.
+        dtype: of its compute.
+        longest: tokens of the longest row.
+        num_rows: rows of a step in this process.
+    """
+    accumulation = config.training.gradient_accumulation_steps
+    if accumulation != "auto":
+        return longest * -(-num_rows // accumulation)
+    budget = int(GPU_SHARE * free_bytes(device)) if device.type == "cuda" else CPU_ACTIVATION_BYTES
+    return max(longest, budget // activation_bytes_per_token(backbone, dtype, longest))
+
+
+def by_prompt(numbers: Numbers, key: str, values: Floats, prompts: Sequence[str]) -> None:
+    """Record the mean of `[N]` values with its standard error over prompts: rows of one prompt resemble each other."""
+    _, owner = np.unique(np.array(prompts), return_inverse=True)
+    sums = np.bincount(owner, weights=values).astype(np.float64)
+    counts = np.bincount(owner).astype(np.float64)
+    numbers.ratio(key, sums, counts, 1)
+
+
+@dataclass
+class Clock:
+    """Times one update and counts its tokens."""
+
+    began: float
+    tokens: int = 0
+
+    @classmethod
+    def start(cls) -> Clock:
+        """Now."""
+        return cls(time.perf_counter())
+
+    def account(self, numbers: Numbers, optimizer: Optimizer, grad_norm: float, step: int) -> None:
+        """Put the optimiser's numbers and the seconds of the step beside the others."""
+        seconds = time.perf_counter() - self.began
+        numbers.metrics |= {
+            "optim/grad_norm": grad_norm,
+            "optim/learning_rate": optimizer.learning_rate(step),
+            "time/total": seconds,
+            "throughput/tokens_per_second": self.tokens / seconds,
+        }
+
+
+def digest(rows: object) -> str:
+    """SHA-256 of rows of token ids, in their order."""
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def distinct_prompts(prompts: Sequence[RenderedPrompt]) -> list[RenderedPrompt]:
+    """The first of each prompt, `SAMPLED_PROMPTS` at most."""
+    first = {prompt.token_ids: prompt for prompt in reversed(prompts)}
+    found = [prompt for prompt in prompts if first.get(prompt.token_ids) is prompt]
+    return found[:SAMPLED_PROMPTS]
+
+
+def tell_filtered(observer: Observer, what: str, kept: int, filtered: Mapping[str, int]) -> None:
+    """Say how many rows there are, and how many were left out and why."""
+    reasons = "; ".join(f"{count} left out: {reason}" for reason, count in filtered.items())
+    observer.fact(f"data       {kept} {what}" + (f"; {reasons}" if reasons else ""))
+
+
+def tell_cost(observer: Observer, config: RunConfig, num_rows: int, seconds_per_step: float, trained: int) -> None:
+    """Say how long the run will take, and how often it reads its rows."""
+    training = config.training
+    passes = training.steps * training.prompts_per_step / num_rows
+    observer.fact(
+        f"cost       {trained / 1e6:.1f}M weights to train; {passes:.1f} passes over {num_rows} rows in "
+        f"{training.steps} steps, about {seconds_per_step * training.steps / 60:.0f} min"
+    )

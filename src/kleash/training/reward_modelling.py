@@ -1,0 +1,282 @@
+"""The reward-model job: comparisons -> scores of both sides -> Bradley-Terry loss -> optimiser, for each member."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kleash.algorithms import reward_model
+from kleash.config.algorithms import RewardModel
+from kleash.config.schema import Comparisons, RunConfig
+from kleash.data.completions import RenderedComparison
+from kleash.errors import RunStopped
+from kleash.models import demo_model
+from kleash.models.batch import TokenBatch, collate
+from kleash.models.names import load_tokenizer
+from kleash.models.saved_reward import Rendering
+from kleash.models.scalar_loading import load_scalar_model
+from kleash.models.scalar_model import ScalarModel
+from kleash.runs.records import Split
+from kleash.training import offline, reward_health, state
+from kleash.training.given import NOTHING_GIVEN, Given
+from kleash.training.job import Made, Progress
+from kleash.training.observer import CheckResult, Observer
+from kleash.training.optimizer import Optimizer
+from kleash.training.preference import PreferenceData, load_data
+from kleash.training.statistics import Numbers
+
+PADDING_LIMIT = {torch.float32: 1e-4, torch.bfloat16: 0.3}
+"""Largest difference of a score between a row of its own and one that is padded to a longer."""
+CHOSEN, REJECTED = 0, 1
+Pairs = Sequence[RenderedComparison]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Comparisons, before weights are read."""
+
+    config: RunConfig
+    settings: Comparisons
+    data: PreferenceData
+
+    def facts(self) -> Mapping[str, Any]:
+        """Comparisons by split."""
+        return self.data.facts()
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the comparisons' tokens."""
+        return self.data.fingerprint()
+
+    def build(self, accelerator: Accelerator) -> RewardModelJob:
+        """Read the weights."""
+        assert isinstance(self.config.algorithm, RewardModel)
+        model = load_scalar_model(
+            self.config.model,
+            members=self.config.algorithm.members,
+            seed=self.config.training.seed,
+            context=self.data.longest,
+            device=accelerator.device,
+        )
+        return RewardModelJob(self.config, self.settings, self.data, model, accelerator)
+
+
+def prepare(config: RunConfig, given: Given = NOTHING_GIVEN) -> Prepared:
+    """Tokenizer and comparisons.
+
+    Raises:
+        KleashError: what cannot be read or used.
+    """
+    assert config.comparisons is not None, "the checks of the settings see to it"
+    tokenizer = load_tokenizer(config.model.name, config.model.revision)
+    data = load_data(config.comparisons, tokenizer, seed=config.training.seed, given=given.comparisons)
+    return Prepared(config, config.comparisons, data)
+
+
+class RewardModelJob:
+    """One update a step: each member on comparisons of its own order."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        settings: Comparisons,
+        data: PreferenceData,
+        model: ScalarModel,
+        accelerator: Accelerator,
+    ) -> None:
+        """Train `model` on the comparisons of `data`."""
+        assert isinstance(config.algorithm, RewardModel)
+        self.config, self.accelerator, self.midway = config, accelerator, False
+        self.model, self.data, self._settings = model, data, config.algorithm
+        self.rendering = Rendering(settings.append_stop, settings.as_chat, settings.system_prompt)
+        self._optimizer = Optimizer(model.trained(), config.training, accelerator)
+        share = -(-config.training.prompts_per_step // accelerator.num_processes)
+        self._tokens_per_batch = offline.tokens_per_batch(
+            config, model.model, model.device, model.dtype, data.longest, 2 * share
+        )
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the frozen base."""
+        return self.model.fingerprint()
+
+    def facts(self, fingerprint: str) -> Mapping[str, Any]:
+        """Who is trained."""
+        return {
+            "weights_source": demo_model.describe(self.model.name),
+            "device": str(self.model.device),
+            "dtype": str(self.model.dtype),
+            "reference": None,
+            "reference_fingerprint": fingerprint,
+        }
+
+    def preflight(self, observer: Observer, fingerprint: str) -> None:
+        """Is a score that of its own text alone?
+
+        Raises:
+            RunStopped: it is not, and the check is not in `skip_checks`.
+        """
+        model = self.model
+        observer.fact(f"model      {model.name}, {model.dtype}, {model.device}; {model.num_members} to train")
+        offline.tell_filtered(observer, "comparisons to learn from", len(self.data.train), self.data.filtered)
+        ends = sorted(self.data.train, key=_length)
+        few = [ends[0], ends[-1]]
+        clock = offline.Clock.start()
+        with torch.no_grad():
+            together = self._read(few, 0)
+            alone = torch.cat([self._read([row], 0) for row in few])
+        largest = float((together - alone).abs().max())
+        passed = largest <= PADDING_LIMIT[model.dtype]
+        result = CheckResult(
+            "padding",
+            passed,
+            f"padding moves a score by {largest:.2g} at most"
+            + ("" if passed else ": this model does not mask padding"),
+        )
+        observer.checked(result)
+        share = 3 * self.config.training.prompts_per_step / (2 * len(few))
+        seconds = (offline.Clock.start().began - clock.began) * share * model.num_members
+        trained = sum(p.numel() for _, p in model.trained())
+        offline.tell_cost(observer, self.config, len(self.data.train), seconds, trained)
+        if not passed and result.name not in self.config.skip_checks:
+            raise RunStopped(f'preflight failed: {result.detail}. Mend that, or set skip_checks = ["{result.name}"]')
+
+    def evaluate(self, step: int, split: Split, progress: Progress) -> Made:
+        """Loss and accuracy of the members' mean score on held-out comparisons."""
+        if not self.data.held_out:
+            return Made()
+        scores = self.scores(self.data.held_out, progress)
+        numbers = self._numbers(scores, self.data.held_out)
+        if self.model.num_members > 1:
+            numbers.metrics["preference/agreement"] = reward_health.agreement(scores)
+        return Made(numbers.behind("eval/"))
+
+    def step(self, step: int, progress: Progress) -> Made:
+        """One update of all members."""
+        clock = offline.Clock.start()
+        self._optimizer.zero()
+        found: list[NDArray[np.float64]] = []
+        for member in range(self.model.num_members):
+            purpose = ("member", str(member)) if member else ()
+            chosen = offline.rows_of_step(self.config, len(self.data.train), step, self.accelerator, *purpose)
+            rows = [self.data.train[i] for i in chosen]
+            if self._settings.ties == "leave_out":
+                rows = [row for row in rows if row.comparison.strength != 0]
+            scores = self._learn(rows, member)
+            self._check_finite(scores, rows, step)
+            found.append(scores)
+            clock.tokens += sum(_size(row) for row in rows)
+            if member == 0:
+                first = rows
+        norm = self._optimizer.step(step)
+        self.midway = True
+        numbers = self._numbers(found[0][None], first)
+        clock.account(numbers, self._optimizer, float(norm), step)
+        return Made(numbers)
+
+    def conclude(self) -> Mapping[str, Any]:
+        """The health report on the held-out comparisons."""
+        if not self.data.held_out:
+            return {}
+        return {"reward_health": reward_health.report(self)}
+
+    def save(self, folder: Path, step: int, fingerprint: str) -> None:
+        """The members as Hugging Face loads them, and the optimiser."""
+        saved = {"step": step, "optimizer": self._optimizer.state_dict(), "reference_fingerprint": fingerprint}
+        state.save(folder, saved, lambda path: self.model.save(path, self.rendering))
+
+    def restore(self, saved: Mapping[str, Any], fingerprint: str) -> int:
+        """Put weights and optimiser back."""
+        state.check_frozen(saved, fingerprint, "base", self.model.name)
+        self._optimizer.load_state_dict(saved["optimizer"])
+        return int(saved["step"])
+
+    @torch.no_grad()
+    def scores(self, rows: Pairs, progress: Progress) -> NDArray[np.float64]:
+        """Scores `[members, n, 2]` of chosen and rejected."""
+        scores = np.zeros((self.model.num_members, len(rows), 2))
+        done = 0
+        for member in range(self.model.num_members):
+            for batch in offline.cut(range(len(rows)), [_size(row) for row in rows], self._tokens_per_batch):
+                scores[member, batch] = self._read([rows[i] for i in batch], member).cpu().double().numpy()
+                done += len(batch)
+                progress("held-out", done, self.model.num_members * len(rows))
+        return scores
+
+    def _learn(self, rows: Pairs, member: int) -> NDArray[np.float64]:
+        """Add a member's gradients; returns its scores `[n, 2]` before the update."""
+        settings, total = self._settings, len(rows) * self.accelerator.num_processes
+        scores = np.zeros((len(rows), 2))
+        for batch in offline.cut(range(len(rows)), [_size(row) for row in rows], self._tokens_per_batch):
+            part = [rows[i] for i in batch]
+            with self.model.active(member):
+                found = self._read(part, member)
+                loss = self._loss(found, part)
+                if settings.center > 0:
+                    loss = loss + settings.center * reward_model.centering(found[:, CHOSEN], found[:, REJECTED])
+                (loss.sum() / total).backward()
+            scores[batch] = found.detach().cpu().double().numpy()
+        return scores
+
+    def _loss(self, scores: Tensor, rows: Pairs) -> Tensor:
+        """Bradley-Terry, one value a comparison."""
+        said = [row.comparison.strength for row in rows]
+        strength = torch.tensor([value or 0.0 for value in said], dtype=scores.dtype, device=scores.device)
+        tied = torch.tensor([value == 0 for value in said], device=scores.device)
+        return reward_model.loss(
+            scores[:, CHOSEN],
+            scores[:, REJECTED],
+            strength,
+            tied,
+            margin_per_strength=self._settings.margin,
+            label_smoothing=self._settings.label_smoothing,
+        )
+
+    def _read(self, rows: Pairs, member: int) -> Tensor:
+        """Scores `[n, 2]` of chosen and rejected."""
+        return self.model.scores(self._batch(rows), member).view(-1, 2)
+
+    def _batch(self, rows: Pairs) -> TokenBatch:
+        prompts = [row.prompt.token_ids for row in rows for _ in range(2)]
+        sides = [side for row in rows for side in (row.chosen_ids, row.rejected_ids)]
+        return collate(prompts, sides, pad=self.model.tokenizer.pad_id, device=self.model.device)
+
+    def _numbers(self, scores: NDArray[np.float64], rows: Pairs) -> Numbers:
+        """Of scores `[members, n, 2]`: loss, accuracy and margin of the members' mean; ties count neither way."""
+        mean = scores.mean(axis=0)
+        loss = self._loss(torch.tensor(mean), rows).numpy()
+        margin = mean[:, CHOSEN] - mean[:, REJECTED]
+        accuracy = np.where(margin == 0, 0.5, margin > 0)
+        decided = np.array([row.comparison.strength != 0 for row in rows])
+        prompts = np.array([row.prompt.text for row in rows])
+        numbers = Numbers()
+        offline.by_prompt(numbers, "loss/preference", loss, list(prompts))
+        if decided.any():
+            offline.by_prompt(numbers, "preference/accuracy", accuracy[decided], list(prompts[decided]))
+            offline.by_prompt(numbers, "preference/margin", margin[decided], list(prompts[decided]))
+        offline.by_prompt(numbers, "preference/chosen_score", mean[:, CHOSEN], list(prompts))
+        offline.by_prompt(numbers, "preference/rejected_score", mean[:, REJECTED], list(prompts))
+        return numbers
+
+    def _check_finite(self, scores: NDArray[np.float64], rows: Pairs, step: int) -> None:
+        bad = np.flatnonzero(~np.isfinite(scores).all(axis=1))
+        if len(bad):
+            raise RunStopped(
+                f"step {step}: the scores of the comparison of {rows[bad[0]].comparison.where} are {scores[bad[0]]}. "
+                "The weights are as they were before this update; lower the learning rate"
+            )
+
+
+def _length(row: RenderedComparison) -> int:
+    return len(row.prompt.token_ids) + max(len(row.chosen_ids), len(row.rejected_ids))
+
+
+def _size(row: RenderedComparison) -> int:
+    """Tokens of both sides with their padding."""
+    return 2 * _length(row)
