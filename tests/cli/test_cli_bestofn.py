@@ -112,6 +112,21 @@ def test_a_reward_that_scores_nothing(settings, tmp_path):
         bestofn_words(*settings, f"reward={tmp_path / 'reward.py'}:silent", "--n", "2")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["algorithm.type=dpo", "comparisons=none.jsonl"], "'dpo' neither samples nor optimises a reward"),
+        (
+            ["algorithm.type=online_dpo", "prompts=demo", "reward.judge.model=demo"],
+            r"reward\.judge compares the two samples of a pair .* Give another algorithm\.type",
+        ),
+    ],
+)
+def test_settings_with_nothing_to_sample_or_to_choose_by(tiny_model_dir, words, said):
+    with pytest.raises(ConfigError, match=said):
+        bestofn_words(f"model={tiny_model_dir}", *words, "--n", "2")
+
+
 def test_too_few_samples_are_refused_before_anything_is_read():
     with pytest.raises(ConfigError, match=r"--samples 8 is too few for the best of 8: .* Give 9 or more"):
         bestofn_words("none.toml", "--n", "8", "--samples", "8")

@@ -45,12 +45,12 @@ def minimiser(wins, **options):
 
 
 def slope_of_a_pair(lead, first_wins, *, ties=0.0, margin=0.0, label_smoothing=0.0):
-    """Derivative of the expected loss to the lead of one answer over another; margin at strength 2."""
+    """Derivative of the expected loss to the lead of one answer over another; margin at strength 2, none on ties."""
     scores = torch.tensor([lead, 0.0], dtype=torch.float64).requires_grad_()
     losses = reward_model.loss(
         scores[[0, 1, 0]],
         scores[[1, 0, 1]],
-        torch.tensor([2.0, 2.0, 0.0], dtype=torch.float64),
+        torch.tensor([2.0, 2.0, 5.0], dtype=torch.float64),
         torch.tensor([False, False, True]),
         margin_per_strength=margin / 2,
         label_smoothing=label_smoothing,

@@ -123,6 +123,18 @@ def test_centring_keeps_the_gradient_and_whitening_divides_it_by_the_spread():
     np.testing.assert_allclose(climbed(whiten(plain, MASK)), REWARD_GRADIENT / sd, rtol=0, atol=1e-7)
 
 
+def test_the_clip_cuts_each_token_by_its_own_advantage():
+    """Ratios 3/2 and 1/2, each with an advantage that would go on and one that would come back."""
+    ratios = torch.tensor([[1.5, 1.5, 0.5, 0.5]], dtype=torch.float64)
+    policy, mask = ratios.log().requires_grad_(), torch.ones(1, 4, dtype=torch.bool)
+    signs = torch.tensor([[2.0, -2.0, -2.0, 2.0]], dtype=torch.float64)
+    loss = ppo.loss(policy, torch.zeros_like(ratios), signs, mask, epsilon=0.2)
+    torch.testing.assert_close(loss.values, torch.tensor([[-2.4, 3.0, 1.6, -1.0]], dtype=torch.float64))
+    assert loss.clipped.tolist() == [[True, False, True, False]]
+    loss.values.sum().backward()
+    torch.testing.assert_close(policy.grad, torch.tensor([[0.0, 3.0, 0.0, -1.0]], dtype=torch.float64))
+
+
 def test_the_reward_is_at_the_last_token_and_k1_at_each():
     rewards = ppo.token_rewards(torch.tensor([5.0, 7.0, 9.0]), torch.tensor([[1, 1, 0], [1, 1, 1], [0, 0, 0]]).bool())
     assert rewards.tolist() == [[0.0, 5.0, 0.0], [0.0, 0.0, 7.0], [0.0, 0.0, 0.0]]

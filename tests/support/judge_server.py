@@ -110,7 +110,10 @@ def judge_server(act: Callable[[Request], Act]) -> Iterator[JudgeServer]:
         def log_message(self, *_: object) -> None:
             """Nothing is printed."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 64  # with the usual 5, a busy moment costs a second
+
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

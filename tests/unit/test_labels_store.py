@@ -1,9 +1,10 @@
 """The label store on SQLite and on a real PostgreSQL server: the same tests for both."""
 
-import re
+import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -45,10 +46,12 @@ def store(location):
 
 def run_sql(location, *statements):
     engine = create_engine(location if "://" in location else f"sqlite:///{location}")
-    with engine.begin() as connection:
-        for statement in statements:
-            connection.execute(text(statement))
-    engine.dispose()
+    try:
+        with engine.begin() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+    finally:
+        engine.dispose()
 
 
 def numbered(count):
@@ -297,7 +300,7 @@ with LabelStore.open(location) as store:
 
 def test_processes_that_make_fill_and_label_a_store_at_once(location):
     """Four begin with a store that is not there; each votes on every pair, and all on behalf of a fifth name."""
-    names, pairs = ("ann", "bob", "carl", "dora"), 25
+    names, pairs = ("ann", "bob", "carl", "dora"), 15
     command = [sys.executable, "-W", "error", "-c", ANNOTATE, location]
     running = [
         subprocess.Popen([*command, name, str(pairs)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -310,8 +313,8 @@ def test_processes_that_make_fill_and_label_a_store_at_once(location):
         votes = list(store.votes())
     assert Counter((vote.annotator, vote.choice) for vote in votes) == {
         ("everyone", "tie"): pairs,
-        **{(name, "first"): 20 for name in names},
-        **{(name, "second"): 5 for name in names},
+        **{(name, "first"): 12 for name in names},
+        **{(name, "second"): 3 for name in names},
     }
     assert len({(vote.annotator, vote.pair_id) for vote in votes}) == len(votes)
 
@@ -359,11 +362,19 @@ def test_a_file_that_is_something_else(tmp_path):
         LabelStore.open(notes)
 
 
-def test_a_file_that_may_not_be_written(tmp_path):
-    tmp_path.chmod(0o555)
-    with as_plain_user(), pytest.raises(KleashError, match=r"cannot be used \(unable to open database file\)"):
-        LabelStore.open(tmp_path / "labels.db")
-    tmp_path.chmod(0o755)
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        (0o555, r"labels\.db cannot be used \(unable to open database file\)"),
+        (0o000, r"labels\.db cannot be used \(unable to open database file\)"),
+    ],
+)
+def test_a_folder_that_may_not_be_written_or_entered(mode, message):
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, mode)
+        with as_plain_user(), pytest.raises(KleashError, match=message):
+            LabelStore.open(f"{folder}/labels.db")
+        os.chmod(folder, 0o755)
 
 
 @pytest.mark.parametrize(
@@ -372,6 +383,10 @@ def test_a_file_that_may_not_be_written(tmp_path):
         ("no/such/folder/labels.db", r"there is no folder 'no/such/folder'"),
         ("mysql://host/labels", r"kept in SQLite or PostgreSQL, not in 'mysql'. Give a file, such as labels.db"),
         ("://", r"The label store's URL cannot be read"),
+        ("postgresql://ann@host:port/labels", r"The label store's URL cannot be read \(.*'port'\)"),
+        ("", r"has no file, and votes in memory alone would be lost"),
+        ("sqlite://", r"has no file, and votes in memory alone would be lost"),
+        ("sqlite:///no/such/folder/labels.db", r"there is no folder 'no/such/folder'"),
         ("postgresql+nothing://host/labels", r"The driver of 'postgresql\+nothing' cannot be loaded.*kleash\[label\]"),
     ],
 )
@@ -384,7 +399,7 @@ def test_a_server_that_is_not_there_is_named_without_the_password():
     with pytest.raises(
         KleashError, match=r"(?i)postgresql\+psycopg://ann:\*\*\*@127\.0\.0\.1:1/x cannot be used"
     ) as caught:
-        LabelStore.open("postgresql+psycopg://ann:s3cret@127.0.0.1:1/x")
+        LabelStore.open("postgresql+psycopg://ann:s3cret@127.0.0.1:1/x?password=s3cret")
     assert "s3cret" not in str(caught.value)
 
 
@@ -401,7 +416,6 @@ def test_a_lost_connection_is_a_sentence_and_the_next_vote_finds_the_server_agai
 def test_a_server_that_ended():
     with postgres_process() as (url, server), LabelStore.open(url) as store:
         store.add(numbered(1))
-        server.terminate()
         server.kill()
         server.wait(timeout=30)
         for call in (
@@ -414,4 +428,4 @@ def test_a_server_that_ended():
 
 
 def test_the_store_is_named_as_it_was_given(store, location):
-    assert re.sub(r"\*+@", "", store.name) == location
+    assert store.name == location

@@ -101,7 +101,7 @@ def test_a_failure_gives_no_choice_and_says_why():
     verdict = combine(Answer("A", "A"), Answer(None, None, failure="500: down"))
     assert verdict.choice is None
     assert verdict.failed
-    assert verdict.reason == "No answer with the order exchanged: 500: down"
+    assert verdict.reason == "No answer with the order exchanged: 500: down."
 
 
 def test_the_probability_is_the_mean_of_both_orders():

@@ -1,5 +1,6 @@
 import logging
 import sys
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -66,12 +67,12 @@ def test_a_judge_that_follows_the_position_has_called_a_tie():
         Act(cut=True),
         Act(body="{not json"),
         Act(body='{"choices": []}'),
-        Act(delay=0.5),
+        Act(delay=1.0),
     ],
     ids=lambda act: str(act.status) if act.status != 200 else act.body or ("cut" if act.cut else "slow"),
 )
 def test_what_passes_by_itself_is_tried_again(act):
-    (verdict,), requests, waits = ask(at_first(act, act), timeout=0.15 if act.delay else 5.0)
+    (verdict,), requests, waits = ask(at_first(act, act), timeout=0.7 if act.delay else 5.0)
     assert verdict.choice == "first"
     assert (verdict.forward.retries, verdict.backward.retries) == (2, 2)
     assert len(requests) == 6
@@ -85,7 +86,7 @@ def test_a_wait_doubles_until_the_retries_are_used_up():
     assert len(requests) == 16
     assert waits[:7] == [0.75, 1.5, 3.0, 6.0, 12.0, 24.0, 45.0]
     assert verdict.reason.startswith("No answer with the order as given: http://127.0.0.1:")
-    assert verdict.reason.endswith("/v1 answered 500: down (tried 8 times)")
+    assert verdict.reason.endswith("/v1 answered 500: down (retries: 7).")
 
 
 def test_retry_after_in_seconds_is_waited_for():
@@ -109,7 +110,7 @@ def test_another_4xx_fails_at_once_with_the_servers_message():
     refusal = Act(status=400, body='{"error": {"message": "max_tokens is not supported"}}')
     (verdict,), requests, waits = ask(lambda request: refusal)
     assert verdict.failed
-    assert verdict.reason.endswith("/v1 answered 400: max_tokens is not supported")
+    assert verdict.reason.endswith("/v1 answered 400: max_tokens is not supported.")
     assert len(requests) == 2
     assert waits == []
 
@@ -117,8 +118,8 @@ def test_another_4xx_fails_at_once_with_the_servers_message():
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_a_wrong_key_or_name_ends_it_all(status):
     with pytest.raises(ModelError) as caught:
-        ask(lambda request: Act(status=status, body='{"error": {"message": "no such model"}}'), [QUESTION] * 50)
-    assert f"Judge 'judge-1': http://127.0.0.1:{0}".rstrip("0") in str(caught.value)
+        ask(lambda request: Act(status=status, body='{"error": {"message": "no such model."}}'), [QUESTION] * 50)
+    assert str(caught.value).startswith("Judge 'judge-1': http://127.0.0.1:")
     assert str(caught.value).endswith(
         f"/v1 answered {status}: no such model. Every question would end so: check base_url, the model's name and the"
         " environment variable that holds the key."
@@ -138,11 +139,23 @@ def test_a_reply_without_content_or_usage_is_unparsable_and_unmetered():
     assert (verdict.forward.text, verdict.forward.parse, verdict.forward.usage) == ("", None, None)
 
 
+@pytest.mark.parametrize("usage", ["null", '"none"', "{}", '{"prompt_tokens": 3}'])
+def test_usage_that_is_none_is_not_counted(usage):
+    body = f'{{"choices": [{{"message": {{"content": "A"}}}}], "usage": {usage}}}'
+    (verdict,), _, _ = ask(lambda request: Act(body=body))
+    assert (verdict.forward.parse, verdict.forward.usage) == ("A", None)
+
+
 def test_so_many_questions_are_under_way_at_once():
-    questions = [QUESTION._replace(prompt=f"Question {i}") for i in range(8)]
-    verdicts, requests, _ = ask(lambda request: replace(prefers_apples(request), delay=0.1), questions, concurrency=8)
+    together = threading.Barrier(4, timeout=20)
+
+    def answer_when_4_are_here(request):
+        together.wait()
+        return prefers_apples(request)
+
+    verdicts, requests, _ = ask(answer_when_4_are_here, [QUESTION] * 8, concurrency=4, timeout=20)
     assert [verdict.choice for verdict in verdicts] == ["first"] * 8
-    assert requests[-1].time - requests[0].time < 0.6  # one after another they would take 1.5 s
+    assert len(requests) == 16
 
 
 def test_requests_keep_the_pace():
@@ -220,9 +233,10 @@ def test_an_address_that_is_none_is_refused(url):
     )
 
 
-def test_an_address_with_a_password_is_refused_unseen():
-    with pytest.raises(ConfigError, match="base_url for host holds a password") as caught:
-        Endpoint("https://me:hunter2@host/v1", "judge-1")
+@pytest.mark.parametrize("url", ["https://me:hunter2@host/v1", "https://hunter2@host/v1"])
+def test_an_address_with_a_password_is_refused_unseen(url):
+    with pytest.raises(ConfigError, match="base_url for host holds a name or password") as caught:
+        Endpoint(url, "judge-1")
     assert "hunter2" not in str(caught.value)
 
 

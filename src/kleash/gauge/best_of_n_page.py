@@ -108,7 +108,7 @@ def _odds_and_costs(found: BestOfN) -> Html:
     """Return win rates beside the KL."""
     text = prose(
         "A win is a chosen sample above one fresh sample of the same prompt; a tie counts half.",
-        "The KL is at most log n − (n − 1)/n, reached where draws never tie. The other line puts the sampled rewards in",
+        "The KL is at most log n − (n − 1)/n, reached where draws never tie. The other line puts sampled rewards in",
         "place of the base's own: those that several samples of a prompt share count as levels, the others as",
         "continuous. It is a plug-in estimate, not an unbiased one.",
     )

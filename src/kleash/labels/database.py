@@ -7,6 +7,7 @@ so that two of them wait for each other and neither fails half way; readers wait
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +46,7 @@ ADVISORY_LOCK = 0x6B6C7368
 """PostgreSQL's lock by number ("klsh"), held while tables are made or pairs are added."""
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
+EXAMPLES = "Give a file, such as labels.db, or a URL, such as postgresql+psycopg://name:password@host/database."
 
 
 class Json(TypeDecorator[Any]):
@@ -103,12 +105,12 @@ class Database:
         location: a path of an SQLite file, made if absent, or a SQLAlchemy URL.
 
     Raises:
-        KleashError: an URL that means nothing, a database that cannot be reached, or tables of an unknown version.
+        KleashError: a URL that means nothing, a database that cannot be reached, or tables of an unknown version.
     """
 
     def __init__(self, location: str | Path) -> None:
         url = _url(location)
-        self.name = str(location) if url.drivername == SQLITE else url.render_as_string(hide_password=True)
+        self.name = str(location) if url.get_backend_name() == SQLITE else url.set(query={}).render_as_string()
         self._engine = _engine(url)
         self.dialect = self._engine.dialect.name
         try:
@@ -151,7 +153,7 @@ class Database:
             raise self._failure(error) from error
 
     def _failure(self, error: DBAPIError | TimeoutError) -> KleashError:
-        reason = str(error.orig if isinstance(error, DBAPIError) else error).strip()
+        reason = " ".join(str(error.orig if isinstance(error, DBAPIError) else error).split())
         return KleashError(
             f"The label store {self.name} cannot be used ({reason}). What was not confirmed is not in it. Check that"
             " the database is there, is a label store, and may be written, then do it again."
@@ -167,22 +169,26 @@ def _url(location: str | Path) -> URL:
     if isinstance(location, str) and "://" in location:
         try:
             url = make_url(location)
-        except ArgumentError as error:
+        except (ArgumentError, ValueError) as error:
             raise KleashError(f"The label store's URL cannot be read ({error}). {EXAMPLES}") from error
-        if url.get_backend_name() not in (SQLITE, POSTGRESQL):
-            raise KleashError(
-                f"A label store is kept in SQLite or PostgreSQL, not in '{url.get_backend_name()}'. {EXAMPLES}"
-            )
-        return url
-    if not Path(location).parent.is_dir():
+    else:
+        url = URL.create(SQLITE, database=str(location))
+    kind = url.get_backend_name()
+    if kind not in (SQLITE, POSTGRESQL):
+        raise KleashError(f"A label store is kept in SQLite or PostgreSQL, not in '{kind}'. {EXAMPLES}")
+    if kind == SQLITE:
+        _check_file(url.database or "")
+    return url
+
+
+def _check_file(path: str) -> None:
+    if path in ("", ":memory:"):
+        raise KleashError(f"The label store has no file, and votes in memory alone would be lost. {EXAMPLES}")
+    folder = Path(path).parent
+    if not os.path.isdir(folder):
         raise KleashError(
-            f"The label store '{location}' cannot be made: there is no folder '{Path(location).parent}'. Make it, or"
-            " check the path."
+            f"The label store '{path}' cannot be made: there is no folder '{folder}'. Make it, or check the path."
         )
-    return URL.create(SQLITE, database=str(location))
-
-
-EXAMPLES = "Give a file, such as labels.db, or an URL, such as postgresql+psycopg://name:password@host/database."
 
 
 def _engine(url: URL) -> Engine:

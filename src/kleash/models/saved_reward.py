@@ -141,7 +141,8 @@ def _check_head(folder: Path, pattern: str, prefix: str) -> None:
     weight = shapes.get(f"{prefix}weight")
     if weight is None:
         outside = [name for name in shapes if "lora_" not in name and "layers." not in name and ".h." not in name]
-        held = f"{len(shapes)} tensors, outside of its layers {', '.join(sorted(outside)[:8]) or 'none'}"
+        outside.sort(key=lambda name: (name.count("."), name))
+        held = f"{len(shapes)} tensors, outside of its layers {', '.join(outside[:5]) or 'none'}"
         raise ModelError(
             f"head not found: {folder} holds {held if shapes else f'no {pattern}'}, and none is "
             f"'{prefix}weight'. A policy cannot score: train a reward model from it with "

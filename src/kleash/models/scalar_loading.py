@@ -174,11 +174,13 @@ def critic_from_reward_model(policy: Policy, saved: SavedReward, *, context: int
 def merge(folder: Path, out: Path) -> None:
     """Write an adapter's folder as one whole AutoModelForSequenceClassification, with its tokenizer and `kleash.json`.
 
-    Base + adapter is rounded once to the compute dtype.
+    Base + adapter is rounded once, to the dtype that the base is stored in.
 
     Raises:
         ModelError: a whole model already, or several members.
     """
+    from transformers import AutoConfig
+
     saved = open_saved(folder)
     if saved.base is None:
         raise ModelError(f"{saved.folder} is a whole model: there is no adapter to merge. Use it as it is")
@@ -187,7 +189,8 @@ def merge(folder: Path, out: Path) -> None:
             f"{saved.folder} holds {len(saved.members)} members, which make no one model. "
             f"Merge one, such as {saved.members[0]}"
         )
-    loaded = load_saved(saved, context=1, device=torch.device("cpu"))
+    stored_dtype = AutoConfig.from_pretrained(saved.base, revision=saved.revision).dtype or torch.float32
+    loaded = load_saved(saved, context=1, device=torch.device("cpu"), dtype=stored_dtype)
     assert loaded.peft_model is not None
     merged = loaded.peft_model.merge_and_unload(progressbar=False)
     merged.score = loaded.members[0].head
@@ -208,7 +211,7 @@ def _load_backbone(name: str, revision: str | None, dtype: torch.dtype, device: 
                 "Use a checkpoint of num_labels = 1, or a causal language model, which gets a fresh head"
             )
         config.num_labels = 1
-        with _quiet():
+        with _quiet(), torch.random.fork_rng():
             model, report = AutoModelForSequenceClassification.from_pretrained(
                 name,
                 revision=revision,

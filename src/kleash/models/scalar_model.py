@@ -215,8 +215,10 @@ def adapter_tensors(model: nn.Module, adapter: str) -> dict[str, nn.Parameter]:
 
 
 def new_head(width: int, device: torch.device, *, bias: bool = False) -> nn.Linear:
-    """A float32 head of zeros: every score starts at exactly 0."""
-    head = nn.Linear(width, 1, bias=bias, device=device, dtype=torch.float32)
+    """A float32 head of zeros: every score starts at exactly 0. No random number is drawn."""
+    head: nn.Linear = nn.utils.skip_init(  # type: ignore[no-untyped-call]
+        nn.Linear, width, 1, bias=bias, device=device, dtype=torch.float32
+    )
     for parameter in head.parameters():
         nn.init.zeros_(parameter)
     return head

@@ -1,1 +1,1 @@
-"""Pure tensor mathematics: log-probabilities, masks, advantages, policy losses."""
+"""Pure tensor mathematics: log-probabilities, masks, advantages; losses of policies, critics and preferences."""

@@ -273,7 +273,7 @@ def combine(forward: Answer, backward: Answer) -> Verdict:
     """Make one verdict of the answers in both orders: the choice that both name, a tie where they disagree."""
     for order, answer in (("as given", forward), ("exchanged", backward)):
         if answer.failure is not None:
-            return Verdict(None, forward, backward, f"No answer with the order {order}: {answer.failure}")
+            return Verdict(None, forward, backward, f"No answer with the order {order}: {answer.failure.rstrip('.')}.")
     if forward.parse is None or backward.parse is None:
         replies = f"{forward.text!r} with the order as given, {backward.text!r} exchanged"
         return Verdict(None, forward, backward, f"A reply is no verdict: {replies}.")

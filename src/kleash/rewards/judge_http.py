@@ -13,11 +13,12 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from itertools import islice
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -73,9 +74,9 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         url = urlsplit(self.base_url)
-        if url.password is not None:
+        if url.username is not None or url.password is not None:
             raise ConfigError(
-                f"base_url for {url.hostname} holds a password, and an address is written into logs. Put the key into"
+                f"base_url for {url.hostname} holds a name or password, and an address is written into logs. Put the key into"
                 " the environment variable that api_key_env names."
             )
         if url.scheme not in ("http", "https") or not url.hostname or not _port_is_sound(url):
@@ -158,6 +159,7 @@ class HttpJudge:
     def judge(self, questions: Sequence[Question]) -> Generator[tuple[int, Verdict], None, None]:
         """Ask every question in both orders, `concurrency` questions at a time, and yield verdicts as they come.
 
+        No more than `concurrency` questions are ever ahead of the caller: as many answers are lost when it is killed.
         Closed before its end, it waits for the requests under way and sends no more.
 
         Raises:
@@ -170,12 +172,26 @@ class HttpJudge:
         with self._httpx.Client(headers=headers, timeout=self._endpoint.timeout) as client:
             pool = ThreadPoolExecutor(self._endpoint.concurrency, thread_name_prefix="kleash-judge")
             try:
-                asked = {pool.submit(self._both_orders, client, question): i for i, question in enumerate(questions)}
-                for future in as_completed(asked):
-                    yield asked[future], future.result()
+                yield from self._as_they_come(pool, client, questions)
             finally:
                 self._stopping.set()
                 pool.shutdown(cancel_futures=True)
+
+    def _as_they_come(
+        self, pool: ThreadPoolExecutor, client: httpx.Client, questions: Sequence[Question]
+    ) -> Generator[tuple[int, Verdict], None, None]:
+        waiting = iter(enumerate(questions))
+        asked: dict[Future[Verdict], int] = {}
+
+        def ask_next(count: int) -> None:
+            for i, question in islice(waiting, count):
+                asked[pool.submit(self._both_orders, client, question)] = i
+
+        ask_next(self._endpoint.concurrency)
+        while asked:
+            done = next(as_completed(asked))
+            yield asked.pop(done), done.result()
+            ask_next(1)
 
     def _both_orders(self, client: httpx.Client, question: Question) -> Verdict:
         return combine(self._ask(client, question), self._ask(client, question.exchanged()))
@@ -200,7 +216,7 @@ class HttpJudge:
                 return Answer(reply.text, parse(reply.text), usage=reply.usage, retries=tries)
             if not reply.may_pass:
                 return Answer(None, None, reply.failure, retries=tries)
-        return Answer(None, None, f"{reply.failure} (tried {tries + 1} times)", retries=tries)
+        return Answer(None, None, f"{reply.failure} (retries: {tries})", retries=tries)
 
     def _send(self, client: httpx.Client, body: str) -> _Reply:
         try:
@@ -210,7 +226,7 @@ class HttpJudge:
         content = self._without_key(response.text)
         if response.status_code == 200:
             return _read(content)
-        said = _error_message(content) or response.reason_phrase
+        said = (_error_message(content) or response.reason_phrase).rstrip(".")
         failure = f"{self._endpoint.base_url} answered {response.status_code}: {said[:MESSAGE_LENGTH]}"
         if response.status_code in REFUSES_EVERYTHING:
             raise ModelError(
@@ -266,10 +282,13 @@ def _read(content: str) -> _Reply:
         text = body["choices"][0]["message"]["content"]
     except (ValueError, KeyError, IndexError, TypeError):
         return _Reply(failure=f"the reply is no chat completion: {content[:MESSAGE_LENGTH]!r}", may_pass=True)
-    return _Reply("" if text is None else str(text), _usage(body.get("usage") or {}))
+    return _Reply("" if text is None else str(text), _usage(body.get("usage")))
 
 
-def _usage(reported: Mapping[str, Any]) -> Usage | None:
+def _usage(reported: Any) -> Usage | None:
+    """The tokens that a server reports, if it does."""
+    if not isinstance(reported, dict):
+        return None
     sent, received = reported.get("prompt_tokens"), reported.get("completion_tokens")
     return Usage(sent, received) if isinstance(sent, int) and isinstance(received, int) else None
 

@@ -142,9 +142,11 @@ class RewardModel:
         rows = []
         for index, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             prompt_ids = self._prompt_ids(index, prompt)
-            row = (prompt_ids, completion_ids(_answer(index, completion), self._tokenizer, stop_id))
-            self._check_length(index, *map(len, row))
-            rows.append(row)
+            answer_ids = completion_ids(_answer(index, completion), self._tokenizer, None)
+            if stop_id is not None and answer_ids[-1:] != (stop_id,):  # a policy may spell the stop token out
+                answer_ids += (stop_id,)
+            self._check_lengths(index, len(prompt_ids), len(answer_ids))
+            rows.append((prompt_ids, answer_ids))
         return rows
 
     def _prompt_ids(self, index: int, prompt: Text) -> Tokens:
@@ -165,8 +167,13 @@ class RewardModel:
         )
         return rendered.token_ids
 
-    def _check_length(self, index: int, prompt: int, completion: int) -> None:
+    def _check_lengths(self, index: int, prompt: int, completion: int) -> None:
         limit = self._tokenizer.max_context
+        if prompt == 0:
+            raise DataError(
+                f"prompt {index} has no token in the tokenizer of the reward model {self._tokenizer.name}: there is "
+                "nothing to answer. Remove the prompt, or use another reward model"
+            )
         if prompt + completion > limit:
             raise DataError(
                 f"prompt {index} has {prompt} tokens and its completion {completion}, together {prompt + completion}: "

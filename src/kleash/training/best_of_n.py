@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-import numpy as np
-
 from kleash.config.schema import RunConfig
 from kleash.data.render import RenderedPrompt
 from kleash.errors import ConfigError, DataError
@@ -46,11 +44,10 @@ def measure_best_of_n(
     _check(config)
     _, data, rewarder = prepare(config)
     chosen = _chosen(data, prompts)
-    policy = load_policy(
-        config.model, context=data.longest + config.rollout.max_completion_length, seed=config.training.seed
-    )
+    context = data.longest + config.rollout.max_completion_length
+    policy = load_policy(config.model, context=context, seed=config.training.seed)
     completions = _sample(config, policy, chosen, samples, progress)
-    opponents = _opponents(config, policy, chosen, data, rewarder)
+    opponents = _opponents(config, policy, chosen, rewarder, context, progress)
     scored: list[PromptSamples] = []
     for first in range(0, len(chosen), SCORED_AT_ONCE):
         progress("scoring", first, len(chosen))
@@ -65,16 +62,13 @@ def measure_best_of_n(
 
 
 def _check(config: RunConfig) -> None:
-    """Refuse settings that give nothing to sample or nothing to choose by."""
-    reward = config.reward
-    if config.prompts is None:
-        raise ConfigError("These settings have no `prompts`, and best-of-n samples replies to them. Add the table.")
-    if reward is None or not (reward.functions or reward.model or reward.judge):
+    """Refuse settings that give nothing to sample, or no reward of a sample alone."""
+    if config.prompts is None or config.reward is None:
         raise ConfigError(
-            "These settings have no reward, and best-of-n chooses by one. Add reward.functions, reward.model or "
-            "reward.judge."
+            f"algorithm.type = '{config.algorithm.type}' neither samples nor optimises a reward, and best-of-n needs "
+            "prompts and a reward to choose by. Give the settings of a run that has both, such as rloo's."
         )
-    if config.algorithm.type == "online_dpo" and reward.judge is not None:
+    if config.algorithm.type == "online_dpo" and config.reward.judge is not None:
         raise ConfigError(
             "reward.judge compares the two samples of a pair where algorithm.type = 'online_dpo', and best-of-n needs "
             "a reward of each sample alone. Give another algorithm.type: the judge then compares with the reference."
@@ -108,12 +102,17 @@ def _sample(
 
 
 def _opponents(
-    config: RunConfig, policy: Policy, prompts: Sequence[RenderedPrompt], data: Data, rewarder: Rewarder
+    config: RunConfig,
+    policy: Policy,
+    prompts: Sequence[RenderedPrompt],
+    rewarder: Rewarder,
+    context: int,
+    progress: Progress,
 ) -> list[str] | None:
     """What the reference writes to each prompt, where the reward compares with it."""
     if not rewarder.wants_reference:
         return None
-    context = data.longest + config.rollout.max_completion_length
+    progress("sampling the reference", 0, len(prompts))
     reference = load_reference(config.model, policy, context=context)
     seed = seed_for(config.training.seed, "best_of_n", "opponent")
     return reference_texts(reference, policy.tokenizer, prompts, config.rollout, seed)
@@ -125,6 +124,6 @@ def _by_prompt(experience: Experience) -> list[PromptSamples]:
     found = []
     for index, prompt in enumerate(experience.prompts):
         rows = slice(index * size, (index + 1) * size)
-        gold = None if rewards.gold is None else np.asarray(rewards.gold[rows])
+        gold = None if rewards.gold is None else rewards.gold[rows]
         found.append(PromptSamples(prompt.text, experience.texts[rows], rewards.raw[rows], gold))
     return found

@@ -149,7 +149,8 @@ def _card(run_dir: Path, config: RunConfig, folder: Path, merged: Numbers | None
         "---",
         f"# {run_dir.name}, step {step}",
         "",
-        f"{base} trained with {config.algorithm.type.upper()} by Kleash on {_taught_by(config)}. Weights: {meta.get('weights_source', base)}.",
+        f"{base} trained with {config.algorithm.type.upper()} by Kleash on {_taught_by(config)}. "
+        f"Weights: {meta.get('weights_source', base)}.",
         "",
         f"Drift is KL(policy ‖ reference), exact over the vocabulary, at temperature {config.rollout.temperature:g}, "
         f"on held-out prompts of the run. Reference: {meta.get('reference')}, SHA-256 "

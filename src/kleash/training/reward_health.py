@@ -11,12 +11,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from kleash.data.completions import completion_ids
-from kleash.models.batch import collate
-from kleash.training.job import quiet
 
 if TYPE_CHECKING:
     from kleash.training.reward_modelling import RewardModelJob
@@ -31,10 +28,9 @@ ENDLESS = 8
 """How often a repeated answer says the same."""
 
 
-def report(job: RewardModelJob) -> dict[str, Any]:
-    """The whole report of a trained model on its held-out comparisons."""
+def report(job: RewardModelJob, scores: Scores) -> dict[str, Any]:
+    """The whole report of a trained model on its held-out comparisons, given their scores `[members, n, 2]`."""
     rows = job.data.held_out
-    scores = job.scores(rows, quiet)
     mean = scores.mean(axis=0)
     decided = np.array([row.comparison.strength != 0 for row in rows])
     margin = (mean[:, 0] - mean[:, 1])[decided]
@@ -115,7 +111,6 @@ def longer_wins(margin: Scores, longer: Scores) -> float | None:
     return float(((margin > 0) == (longer > 0))[unequal].mean())
 
 
-@torch.no_grad()
 def odd_answers(job: RewardModelJob) -> dict[str, dict[str, float]]:
     """Mean score of answers that are none, beside that of real ones, on the same prompts.
 
@@ -124,28 +119,22 @@ def odd_answers(job: RewardModelJob) -> dict[str, dict[str, float]]:
     tokenizer = job.model.tokenizer
     rows = job.data.held_out[:ODD_ROWS]
     room = tokenizer.max_context - max(len(row.prompt.token_ids) for row in rows)
-    stop = job.rendering.append_stop
-
-    def encoded(text: str) -> Sequence[int]:
-        return completion_ids(text, tokenizer, tokenizer.stop_ids[0] if stop else None)[:room]
-
+    stop_id = tokenizer.stop_ids[0] if job.rendering.append_stop else None
     kinds: dict[str, list[Sequence[int]]] = {
         "chosen": [row.chosen_ids for row in rows],
         "rejected": [row.rejected_ids for row in rows],
-        "empty": [encoded("") for _ in rows],
-        "repeated": [encoded(row.comparison.chosen * ENDLESS) for row in rows],
+        "empty": [completion_ids("", tokenizer, stop_id) for _ in rows],
+        "repeated": [completion_ids(row.comparison.chosen * ENDLESS, tokenizer, stop_id)[:room] for row in rows],
         "truncated": [row.chosen_ids[: max(1, len(row.chosen_ids) // 2)] for row in rows],
     }
-    found = {}
-    for kind, answers in kinds.items():
-        values = []
-        for row, answer in zip(rows, answers, strict=True):
-            batch = collate([row.prompt.token_ids], [answer], pad=tokenizer.pad_id, device=job.model.device)
-            members = [float(job.model.scores(batch, member)) for member in range(job.model.num_members)]
-            values.append(float(np.mean(members)))
-        error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
-        found[kind] = {"mean": float(np.mean(values)), "stderr": error}
-    return found
+    prompts = [row.prompt.token_ids for row in rows]
+    return {kind: mean_of(job.scores_of(prompts, answers).mean(axis=0)) for kind, answers in kinds.items()}
+
+
+def mean_of(values: Scores) -> dict[str, float]:
+    """Mean and its standard error."""
+    error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+    return {"mean": float(values.mean()), "stderr": error}
 
 
 def tail_index(scores: Scores) -> float | None:

@@ -27,7 +27,7 @@ from kleash.models.scalar_model import ScalarModel
 from kleash.runs.records import Split
 from kleash.training import offline, reward_health, state
 from kleash.training.given import NOTHING_GIVEN, Given
-from kleash.training.job import Made, Progress
+from kleash.training.job import Made, Progress, quiet
 from kleash.training.observer import CheckResult, Observer
 from kleash.training.optimizer import Optimizer
 from kleash.training.preference import PreferenceData, load_data
@@ -37,6 +37,7 @@ PADDING_LIMIT = {torch.float32: 1e-4, torch.bfloat16: 0.3}
 """Largest difference of a score between a row of its own and one that is padded to a longer."""
 CHOSEN, REJECTED = 0, 1
 Pairs = Sequence[RenderedComparison]
+Scores = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,8 @@ class RewardModelJob:
         self.rendering = Rendering(settings.append_stop, settings.as_chat, settings.system_prompt)
         self._optimizer = Optimizer(model.trained(), config.training, accelerator)
         share = -(-config.training.prompts_per_step // accelerator.num_processes)
+        self._last_scores: Scores | None = None
+        """Of the held-out comparisons, at the last evaluation: the health report is made of the last."""
         self._tokens_per_batch = offline.tokens_per_batch(
             config, model.model, model.device, model.dtype, data.longest, 2 * share
         )
@@ -152,6 +155,7 @@ class RewardModelJob:
         if not self.data.held_out:
             return Made()
         scores = self.scores(self.data.held_out, progress)
+        self._last_scores = scores
         numbers = self._numbers(scores, self.data.held_out)
         if self.model.num_members > 1:
             numbers.metrics["preference/agreement"] = reward_health.agreement(scores)
@@ -161,7 +165,7 @@ class RewardModelJob:
         """One update of all members."""
         clock = offline.Clock.start()
         self._optimizer.zero()
-        found: list[NDArray[np.float64]] = []
+        found: list[Scores] = []
         for member in range(self.model.num_members):
             purpose = ("member", str(member)) if member else ()
             chosen = offline.rows_of_step(self.config, len(self.data.train), step, self.accelerator, *purpose)
@@ -184,7 +188,8 @@ class RewardModelJob:
         """The health report on the held-out comparisons."""
         if not self.data.held_out:
             return {}
-        return {"reward_health": reward_health.report(self)}
+        scores = self.scores(self.data.held_out, quiet) if self._last_scores is None else self._last_scores
+        return {"reward_health": reward_health.report(self, scores)}
 
     def save(self, folder: Path, step: int, fingerprint: str) -> None:
         """The members as Hugging Face loads them, and the optimiser."""
@@ -197,19 +202,29 @@ class RewardModelJob:
         self._optimizer.load_state_dict(saved["optimizer"])
         return int(saved["step"])
 
-    @torch.no_grad()
-    def scores(self, rows: Pairs, progress: Progress) -> NDArray[np.float64]:
+    def scores(self, rows: Pairs, progress: Progress) -> Scores:
         """Scores `[members, n, 2]` of chosen and rejected."""
-        scores = np.zeros((self.model.num_members, len(rows), 2))
+        prompts = [row.prompt.token_ids for row in rows for _ in range(2)]
+        sides = [side for row in rows for side in (row.chosen_ids, row.rejected_ids)]
+        return self.scores_of(prompts, sides, progress).reshape(self.model.num_members, len(rows), 2)
+
+    @torch.no_grad()
+    def scores_of(
+        self, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], progress: Progress = quiet
+    ) -> Scores:
+        """Scores `[members, n]` of answers to prompts."""
+        lengths = [len(prompt) + len(answer) for prompt, answer in zip(prompts, answers, strict=True)]
+        scores = np.zeros((self.model.num_members, len(answers)))
         done = 0
-        for member in range(self.model.num_members):
-            for batch in offline.cut(range(len(rows)), [_size(row) for row in rows], self._tokens_per_batch):
-                scores[member, batch] = self._read([rows[i] for i in batch], member).cpu().double().numpy()
-                done += len(batch)
-                progress("held-out", done, self.model.num_members * len(rows))
+        for batch in offline.cut(range(len(answers)), lengths, self._tokens_per_batch):
+            tokens = self._batch([prompts[i] for i in batch], [answers[i] for i in batch])
+            for member in range(self.model.num_members):
+                scores[member, batch] = self.model.scores(tokens, member).cpu().double().numpy()
+            done += len(batch)
+            progress("held-out", done, len(answers))
         return scores
 
-    def _learn(self, rows: Pairs, member: int) -> NDArray[np.float64]:
+    def _learn(self, rows: Pairs, member: int) -> Scores:
         """Add a member's gradients; returns its scores `[n, 2]` before the update."""
         settings, total = self._settings, len(rows) * self.accelerator.num_processes
         scores = np.zeros((len(rows), 2))
@@ -240,14 +255,14 @@ class RewardModelJob:
 
     def _read(self, rows: Pairs, member: int) -> Tensor:
         """Scores `[n, 2]` of chosen and rejected."""
-        return self.model.scores(self._batch(rows), member).view(-1, 2)
-
-    def _batch(self, rows: Pairs) -> TokenBatch:
         prompts = [row.prompt.token_ids for row in rows for _ in range(2)]
         sides = [side for row in rows for side in (row.chosen_ids, row.rejected_ids)]
-        return collate(prompts, sides, pad=self.model.tokenizer.pad_id, device=self.model.device)
+        return self.model.scores(self._batch(prompts, sides), member).view(-1, 2)
 
-    def _numbers(self, scores: NDArray[np.float64], rows: Pairs) -> Numbers:
+    def _batch(self, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]) -> TokenBatch:
+        return collate(prompts, answers, pad=self.model.tokenizer.pad_id, device=self.model.device)
+
+    def _numbers(self, scores: Scores, rows: Pairs) -> Numbers:
         """Of scores `[members, n, 2]`: loss, accuracy and margin of the members' mean; ties count neither way."""
         mean = scores.mean(axis=0)
         loss = self._loss(torch.tensor(mean), rows).numpy()
@@ -264,7 +279,7 @@ class RewardModelJob:
         offline.by_prompt(numbers, "preference/rejected_score", mean[:, REJECTED], list(prompts))
         return numbers
 
-    def _check_finite(self, scores: NDArray[np.float64], rows: Pairs, step: int) -> None:
+    def _check_finite(self, scores: Scores, rows: Pairs, step: int) -> None:
         bad = np.flatnonzero(~np.isfinite(scores).all(axis=1))
         if len(bad):
             raise RunStopped(

@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import ipaddress
 import re
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
-ANY_ADDRESS = "*"
+ANY_ADDRESS = "any address"
 """Among the allowed hosts: every numeric address. DNS rebinding needs a name, so a number is no danger."""
 
 READ_METHODS = ("GET", "HEAD")
@@ -109,7 +109,7 @@ def _redirect_without_token(request: Request) -> Response:
     which a Refresh header does and a redirect does not.
     """
     rest = [(key, value) for key, value in parse_qsl(request.url.query, keep_blank_values=True) if key != "token"]
-    target = "/" + quote(request.url.path.lstrip("/")) + (f"?{urlencode(rest)}" if rest else "")
+    target = "/" + quote(request.scope["path"].lstrip("/")) + (f"?{urlencode(rest)}" if rest else "")
     if request.headers.get("sec-fetch-site") == "cross-site":
         return PlainTextResponse("Opening the page.", headers={"Refresh": f"0; url={target}"})
     return RedirectResponse(target, status_code=303)
@@ -121,7 +121,7 @@ def _foreign_write(headers: Headers) -> Response | None:
     A program that is no browser sends neither Origin nor Sec-Fetch-Site, and has no user's cookie either.
     """
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
-    if site != "same-origin" or (origin is not None and urlsplit(origin).netloc != headers["host"]):
+    if site != "same-origin" or (origin is not None and origin.partition("://")[2] != headers["host"]):
         return PlainTextResponse(
             f"This request comes from another site ({origin or site}), which may not write here. Use this server's"
             " own page.",

@@ -1,7 +1,7 @@
 // The labelling page. A vote goes three ways, in this order: it is kept in the browser, sent, and forgotten there once
 // the server has it. Sending a vote twice is harmless, so one whose answer got lost is simply sent again.
 
-const SETTLE_MS = 250; // a pair is not open to votes before a person can have seen it
+const SETTLE_MS = 200; // a pair is not open to votes before a person can have seen it
 const TIMEOUT_MS = 15_000;
 const RETRY_MS = [1_000, 2_000, 4_000, 8_000];
 const AGREEMENT_MS = 10_000; // it is counted over all votes, so it is asked for now and then only
@@ -288,13 +288,12 @@ function onKey(event) {
   const action = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
   if (!action && !event.repeat) return;
   if (action || event.target.closest("button")) event.preventDefault(); // a held Enter must not click again
-  if (action && !event.repeat) action(event);
+  if (action) action(event);
 }
 
 function openFlag() {
   if (body.dataset.state !== "ready") return;
   $("note").value = "";
-  $("flag-dialog").returnValue = "";
   $("flag-dialog").showModal();
   $("note").focus();
 }
@@ -324,12 +323,12 @@ $("help").addEventListener("click", () => $("help-dialog").showModal());
 $("flag").addEventListener("click", openFlag);
 $("drop").addEventListener("click", discard);
 $("look").addEventListener("click", () => advance());
-$("flag-dialog").addEventListener("close", () => $("flag-dialog").returnValue === "flag" && flag($("note").value));
-$("flag-dialog").querySelector("[data-close]").addEventListener("click", () => $("flag-dialog").close(""));
+$("flag-form").addEventListener("submit", () => flag($("note").value));
+$("flag-cancel").addEventListener("click", () => $("flag-dialog").close());
 $("note").addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
-  $("flag-dialog").close("flag");
+  $("flag-form").requestSubmit();
 });
 
 if (annotator) advance();
