@@ -362,6 +362,26 @@ def test_buttons_do_what_keys_do_and_a_held_enter_votes_once(tmp_path, port, ope
     ]
 
 
+PRESS_WHEN_A_PAIR_APPEARS = """() => {
+  const press = () => document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "t", bubbles: true }));
+  new MutationObserver(() => { press(); setTimeout(press, 50); })
+    .observe(document.getElementById("prompt"), { childList: true });
+}"""
+
+
+def test_a_key_that_comes_before_a_pair_can_have_been_read_is_no_vote(tmp_path, port, open_page):
+    location = tmp_path / "labels.db"
+    fill(location, numbered_pairs(3))
+    with serving_here(location, port) as address:
+        page = open_page(address, "Ada")
+        page.evaluate(PRESS_WHEN_A_PAIR_APPEARS)
+        page.keyboard.press("s")
+        page.wait_for_timeout(500)
+        settle(page)
+        assert reads(page, "counts") == "1 of 3 · 1 skipped"
+    assert held_votes(location) == [("Ada", "question 0", "skip", None, None)]
+
+
 def test_the_name_is_asked_once_and_can_be_changed(tmp_path, port, open_page):
     location = tmp_path / "labels.db"
     fill(location, numbered_pairs(1))

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kleash import __version__
+from kleash.cli.bestofn_arguments import add_bestofn
+from kleash.cli.judge_arguments import add_judge
+from kleash.cli.label_arguments import add_candidates, add_label
 from kleash.errors import EXIT_USER, near_match
 
 SETTINGS = (
@@ -59,6 +62,10 @@ def parser() -> Parser:
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     _add_running(commands)
     _add_gauge(commands)
+    add_bestofn(commands)
+    labelling = add_label(commands)
+    add_candidates(labelling, SETTINGS)
+    add_judge(labelling)
     _add_reading(commands)
     runs = commands.add_parser("runs", help="list runs, show or export one").add_subparsers(
         metavar="COMMAND", required=True

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from kleash.cli.label_arguments import add_store
+
 TEXT = "let a language model, or a reward function, vote on the pairs of a label store"
 
 
@@ -15,7 +17,7 @@ def add_judge(commands: Any) -> None:
         "judge", help=TEXT, description=TEXT[0].upper() + TEXT[1:] + ".", argument_default=argparse.SUPPRESS
     )
     command.set_defaults(call="label_judge:run")
-    command.add_argument("store", metavar="STORE", help="the label store: a file such as labels.db, or a database URL")
+    add_store(command)
     command.add_argument("--annotator", metavar="NAME", help="whose votes they are; default: the model or the function")
     command.add_argument("--limit", type=_positive, metavar="N", help="vote on N pairs at most")
     _add_judge_options(command.add_argument_group("a judge"))

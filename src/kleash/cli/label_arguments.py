@@ -35,6 +35,14 @@ def add_label(commands: Commands) -> Commands:
     return labelling
 
 
+def add_candidates(labelling: Commands, settings: str) -> None:
+    """Add the command that fills a store with samples; `settings` explains what its arguments are."""
+    command = _command(labelling, "candidates", "fill the queue with pairs of a model's samples")
+    command.set_defaults(call="label_candidates:run")
+    command.add_argument("arguments", nargs="*", metavar="ARGUMENT", help=settings)
+    command.add_argument("--pairs", type=int, default=200, metavar="N", help="how many to add; default: 200")
+
+
 def add_store(command: ArgumentParser) -> None:
     """Add `--store`, which every command on labels takes."""
     command.add_argument(

@@ -105,8 +105,11 @@ def _print_head(console: Console, reader: RunReader) -> None:
 
 def _settings(reader: RunReader) -> Table:
     config = dict(_leaves(reader.config))
-    chosen = {"", *(f"{key} = '{value}'" for key, value in config.items() if key.endswith(".type"))}
-    defaults = {entry.key: entry.default for entry in run_settings() if entry.when in chosen}
+    defaults = {
+        entry.key: entry.default
+        for entry in run_settings()
+        if entry.when is None or config.get(entry.when.key) in entry.when.kinds
+    }
     table = _table("setting", "value")
     for key, value in config.items():
         text = UNSET if value is None else toml(value)

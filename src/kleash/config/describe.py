@@ -23,18 +23,30 @@ UNSET = "unset"
 
 
 @dataclass(frozen=True)
+class Choice:
+    """A `type`, and those of its values that have some setting."""
+
+    key: str
+    kinds: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """As in a message: "algorithm.type = 'grpo' or 'ppo'"."""
+        return f"{self.key} = {either(f"'{kind}'" for kind in self.kinds)}"
+
+
+@dataclass(frozen=True)
 class Entry:
     """One setting.
 
     `key` is dotted, `type` says in words what is allowed, `default` is TOML (None: required, `UNSET`: no
-    value), `doc` is the schema's docstring, and `when` names the choice that has it (empty: always there).
+    value), `doc` is the schema's docstring, and `when` names the choice that has it (None: always there).
     """
 
     key: str
     type: str
     default: str | None
     doc: str
-    when: str = ""
+    when: Choice | None = None
 
 
 @dataclass(frozen=True)
@@ -142,19 +154,23 @@ def either(parts: Iterable[str]) -> str:
 
 
 def _choice(key: str, field: FieldInfo, tables: Sequence[type[Settings]]) -> Iterator[Entry]:
-    """Entries of a choice on `type`: the type itself, what only some have, then what all have alike."""
+    """Entries of a choice on `type`: the type itself, what only some have, then what all have alike.
+
+    A setting that hangs on a choice further in names that one.
+    """
     tags = [_tag(table) for table in tables]
     docs = [f"`{tag}`: {_summary(table)}" for tag, table in zip(tags, tables, strict=True)]
     default = UNSET if field.default is None else toml(field.default.type)
     doc = " ".join([_doc(field), *docs]).strip()
     yield Entry(f"{key}.type", either(f"'{tag}'" for tag in tags), default, doc)
-    of_each = [describe(table, key + ".") for table in tables]
-    shared = [entry for entry in of_each[0] if all(entry in entries for entries in of_each)]
-    for tag, entries in zip(tags, of_each, strict=True):
-        for entry in entries:
-            if entry not in shared:
-                yield replace(entry, when=f"{key}.type = '{tag}'")
-    yield from shared
+    having: dict[Entry, list[str]] = {}
+    for tag, table in zip(tags, tables, strict=True):
+        for entry in describe(table, key + "."):
+            having.setdefault(entry, []).append(tag)
+    for entry, kinds in having.items():
+        if len(kinds) < len(tags):
+            yield replace(entry, when=entry.when or Choice(f"{key}.type", tuple(kinds)))
+    yield from (entry for entry, kinds in having.items() if len(kinds) == len(tags))
 
 
 def _tag(table: type[Settings]) -> str:
@@ -188,20 +204,17 @@ def _words(annotation: Any, limits: Sequence[Any] = ()) -> str:
     if origin is Literal:
         return either(toml(part) if isinstance(part, bool) else f"'{part}'" for part in parts)
     if origin is tuple:
-        return _list_words(parts, limits)
+        return _list_words(parts)
     if tables_of(annotation):
         return "a table"
     nouns = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
     return nouns[annotation] + _bounds(limits)
 
 
-def _list_words(parts: Sequence[Any], limits: Sequence[Any]) -> str:
+def _list_words(parts: Sequence[Any]) -> str:
     plural = {"a number": "numbers", "a string": "strings"}
     items = plural.get(_words(parts[0]), _words(parts[0]))
-    if parts[-1] is not Ellipsis:
-        return f"a list of {len(parts)} {items}"
-    at_least = [limit.min_length for limit in limits if isinstance(limit, annotated_types.MinLen)]
-    return f"a list of {items}" + "".join(f", at least {count}" for count in at_least)
+    return f"a list of {items}" if parts[-1] is Ellipsis else f"a list of {len(parts)} {items}"
 
 
 def _bounds(limits: Sequence[Any]) -> str:

@@ -26,8 +26,6 @@ REASONS = {
 }
 """Why a value out of range cannot work, where the range alone does not say it."""
 
-EMPTY = {"string_too_short": "it is empty", "too_short": "too few are given"}
-
 
 def explain(error: ValidationError, data: Mapping[str, Any], origins: Mapping[str, str]) -> str:
     """Return one line for each setting that is wrong.
@@ -74,7 +72,9 @@ def _wrong(kind: str, at: Place, value: Any) -> str:
     tables = tables_of(at.field.annotation)
     if len(tables) > 1 and isinstance(value, str):
         must += f': write {at.key}.type = "{value}"'
-    reason = REASONS.get(at.key) if kind in OUT_OF_RANGE else EMPTY.get(kind)
+    reason = REASONS.get(at.key) if kind in OUT_OF_RANGE else None
+    if kind == "string_too_short":
+        reason = "it is empty"
     return f"cannot work: {reason}. It {must}." if reason else f"{must}."
 
 
@@ -91,9 +91,9 @@ def _unknown(key: str, at: Place) -> str:
     foreign = translate(key)
     if foreign is not None:
         return sentence(foreign)
-    same_key = [entry.when for entry in run_settings() if entry.key == key]
-    if same_key:
-        return f"It exists only with {either(same_key)}."
+    having = _choices_with(key)
+    if having:
+        return f"It exists only with {having[0]}."
     elsewhere = _elsewhere(key)
     if elsewhere:
         return f"It belongs elsewhere: {either(elsewhere)}."
@@ -114,13 +114,11 @@ def _elsewhere(key: str) -> list[str]:
     names = key.split(".")
     for start in range(len(names)):
         ending = ".".join(names[start:])
-        found = {
-            entry.key: f"{entry.key} (with {entry.when})" if entry.when else entry.key
-            for entry in run_settings()
-            if f".{entry.key}".endswith(f".{ending}")
-        }
+        found = dict.fromkeys(entry.key for entry in run_settings() if f".{entry.key}".endswith(f".{ending}"))
         if found:
-            return list(found.values())
+            having = {known: _choices_with(known) for known in found}
+            always = [known for known in found if not having[known]]
+            return always + [f"{known} (with {having[known][0]})" for known in found if having[known]]
     return []
 
 

@@ -65,7 +65,7 @@ def markdown() -> str:
 def _row(entry: Entry) -> str:
     name = f"`{entry.key.rpartition('.')[2]}`"
     if entry.when:
-        name += f" ({entry.when.split(chr(39))[1]})"
+        name += f" ({', '.join(entry.when.kinds)})"
     if entry.default is None:
         default = "**required**"
     elif entry.default in (UNSET, "a table"):

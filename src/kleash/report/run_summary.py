@@ -1,17 +1,31 @@
-"""The first screen of a run's report: what was gained, what it cost, in one sentence and a row of numbers."""
+"""The first screen of a run's report: what was gained, what it cost, in a few sentences and a row of numbers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from kleash.report import run_summary_offline
 from kleash.report.catalogue import HELD_OUT
 from kleash.report.charts import Point
 from kleash.report.markup import Html, escape, join
+from kleash.report.summary_words import Headline, bold, change_sentence, draw_tiles, last_tile, steps_tile
 from kleash.report.wording import number, percent, with_error
 from kleash.runs.reader import RunReader
 
 TOLERANCE = 0.25  # of the target: the band that the charts draw
+
+OFFLINE: Mapping[str, Callable[[RunReader], Headline]] = {
+    "dpo": run_summary_offline.dpo,
+    "sft": run_summary_offline.sft,
+    "reward_model": run_summary_offline.reward_model,
+}
+
+
+def algorithm(config: Mapping[str, object]) -> str:
+    """Return how a run learns, as its settings name it; empty where they do not."""
+    table = config.get("algorithm")
+    return str(table.get("type", "")) if isinstance(table, Mapping) else ""
 
 
 def controlled_key(config: Mapping[str, object]) -> str:
@@ -21,14 +35,15 @@ def controlled_key(config: Mapping[str, object]) -> str:
 
 
 def summary(reader: RunReader) -> Html:
-    """Return the headline sentence and the row of numbers under it."""
+    """Return the headline sentences and the row of numbers under them."""
     if not reader.steps():
         return Html('<p class="headline">No step has been recorded yet.</p>')
+    found = OFFLINE.get(algorithm(reader.config), _on_policy)(reader)
     return join(
         [
-            Html(f'<p class="headline">{_reward_sentence(reader)} {_drift_sentence(reader)}</p>'),
-            Html(f'<p class="aside">{escape(_aside(reader))}</p>'),
-            _tiles(reader),
+            Html(f'<p class="headline">{" ".join(found.sentences)}</p>'),
+            Html(f'<p class="aside">{escape(found.aside)}</p>'),
+            draw_tiles([*found.tiles, steps_tile(reader)]),
         ]
     )
 
@@ -39,28 +54,26 @@ def drift_points(reader: RunReader, key: str) -> tuple[str, list[Point]]:
     return ("training prompts", training) if training else ("held-out prompts", reader.series(HELD_OUT + key))
 
 
-def _reward_points(reader: RunReader) -> tuple[str, list[Point]]:
+def _on_policy(reader: RunReader) -> Headline:
+    where, rewards = _reward_points(reader, "reward/proxy")
+    gained = change_sentence("Mean reward", where, rewards) if rewards else Html("No reward was recorded.")
+    gold_where, gold = _reward_points(reader, "reward/gold")
+    measured = [change_sentence("Gold, which is only measured,", gold_where, gold)] if gold else []
+    tiles = [
+        *last_tile("Reward", rewards, where),
+        *last_tile("Gold reward", gold, gold_where),
+        *last_tile("KL per sequence", drift_points(reader, "kl/exact_per_sequence")[1], "nats"),
+        *last_tile("KL per token", drift_points(reader, "kl/exact_per_token")[1], "nats"),
+        *last_tile("Beta", reader.series("control/beta"), "reward per nat"),
+        *last_tile("Reply length", drift_points(reader, "length/mean")[1], "tokens"),
+    ]
+    return Headline([gained, *measured, _drift_sentence(reader)], _aside(reader), tiles)
+
+
+def _reward_points(reader: RunReader, key: str) -> tuple[str, list[Point]]:
     """Return where the rewards come from and the rewards: the held-out ones if there are two to compare."""
-    held_out = reader.series("eval/reward/proxy")
-    return ("held-out prompts", held_out) if len(held_out) > 1 else ("training prompts", reader.series("reward/proxy"))
-
-
-def _reward_sentence(reader: RunReader) -> Html:
-    where, points = _reward_points(reader)
-    if not points:
-        return Html("No reward was recorded.")
-    (first, before, before_error), (last, after, after_error) = points[0], points[-1]
-    end = _bold("reward", with_error(after, after_error))
-    if len(points) == 1:
-        return Html(f"Mean reward on {where} is {end} at step {first}, with nothing yet to compare it to.")
-    start = _bold("reward", with_error(before, before_error))
-    if not math.isfinite(after - before):
-        return Html(f"Mean reward on {where} went from {start} to {end}, which cannot be compared.")
-    noise = math.hypot(before_error or 0.0, after_error or 0.0)
-    if abs(after - before) <= 2 * noise:
-        return Html(f"Mean reward on {where} went from {start} to {end}, within two standard errors of no change.")
-    verb = "rose" if after > before else "fell"
-    return Html(f"Mean reward on {where} {verb} from {start} to {end} by step {last}.")
+    held_out = reader.series(HELD_OUT + key)
+    return ("held-out prompts", held_out) if len(held_out) > 1 else ("training prompts", reader.series(key))
 
 
 def _drift_sentence(reader: RunReader) -> Html:
@@ -69,7 +82,7 @@ def _drift_sentence(reader: RunReader) -> Html:
     if not points:
         return Html("No KL was recorded.")
     step, kl, error = points[-1]
-    amount = _bold("drift", f"{with_error(kl, error)} nats per {key.rsplit('_', 1)[1]}")
+    amount = bold("drift", f"{with_error(kl, error)} nats per {key.rsplit('_', 1)[1]}")
     sentence = f"The policy is {amount} from its reference"
     target = next((value for _, value, _ in reversed(reader.series("control/target"))), None)
     if target is None or not target > 0:
@@ -91,39 +104,6 @@ def _aside(reader: RunReader) -> str:
         "± is one standard error over the replies of a step, not over runs. KL is that of the last step, "
         f"exact over the vocabulary, on {where}.{average}"
     )
-
-
-def _tiles(reader: RunReader) -> Html:
-    wanted = [
-        ("Reward", _reward_points(reader)[1], _reward_points(reader)[0]),
-        ("KL per sequence", drift_points(reader, "kl/exact_per_sequence")[1], "nats"),
-        ("KL per token", drift_points(reader, "kl/exact_per_token")[1], "nats"),
-        ("Beta", reader.series("control/beta"), "reward per nat"),
-        ("Reply length", drift_points(reader, "length/mean")[1], "tokens"),
-    ]
-    steps = reader.steps()
-    seconds = sum(value for _, value, _ in reader.series("time/total"))
-    tiles = [_tile(name, with_error(*points[-1][1:]), unit) for name, points, unit in wanted if points]
-    tiles.append(_tile("Steps", number(steps[-1].step), _duration(seconds) if seconds > 0 else ""))
-    return Html(f'<dl class="tiles">{join(tiles)}</dl>')
-
-
-def _tile(name: str, value: str, small: str) -> Html:
-    return Html(f'<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><dd class="small">{escape(small)}</dd></div>')
-
-
-def _duration(seconds: float) -> str:
-    if not math.isfinite(seconds):
-        return ""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def _bold(tone: str, text: str) -> Html:
-    return Html(f'<b class="{tone}">{escape(text)}</b>')
 
 
 def _setting(config: Mapping[str, object], name: str) -> object:

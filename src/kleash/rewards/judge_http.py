@@ -76,8 +76,8 @@ class Endpoint:
         url = urlsplit(self.base_url)
         if url.username is not None or url.password is not None:
             raise ConfigError(
-                f"base_url for {url.hostname} holds a name or password, and an address is written into logs. Put the key into"
-                " the environment variable that api_key_env names."
+                f"base_url for {url.hostname} holds a name or password, and an address is written into logs. Put the"
+                " key into the environment variable that api_key_env names."
             )
         if url.scheme not in ("http", "https") or not url.hostname or not _port_is_sound(url):
             raise ConfigError(

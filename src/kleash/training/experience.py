@@ -24,6 +24,7 @@ from kleash.rewards.function import (
     score,
     takes,
 )
+from kleash.rewards.judge_reward import Preference
 from kleash.rollout.sampler import Completion
 
 Floats = NDArray[np.float64]
@@ -85,6 +86,8 @@ class Rewarder:
         everything = [*functions, *([] if gold is None else [gold])]
         self.wants_reference = any(takes(reward, REFERENCE_COMPLETIONS) for reward in everything)
         """Whether a reward compares with what the reference writes to the same prompts."""
+        self.pairwise = any(isinstance(reward.function, Preference) for reward in functions)
+        """Whether a reward compares the two samples of a prompt with each other."""
 
     @classmethod
     def from_settings(

@@ -97,7 +97,9 @@ def _probe(session: Session, observer: Observer) -> tuple[Experience, float]:
         lambda done, total: observer.progress("probing", done, total),
     )
     seconds = time.perf_counter() - began
-    return _with_spread(session, gather(prompts, completions, session.policy.tokenizer, session.rewarder)), seconds
+    opponents = session.opponents(prompts, "probe")
+    probe = gather(prompts, completions, session.policy.tokenizer, session.rewarder, opponents)
+    return _with_spread(session, probe), seconds
 
 
 def _with_spread(session: Session, probe: Experience) -> Experience:
@@ -293,7 +295,10 @@ def _sd_within(session: Session, probe: Experience) -> float:
 
 def _odd_answers(session: Session, observer: Observer, probe: Experience) -> None:
     """What the reward pays for answers that are no answers."""
+    if session.rewarder.pairwise:
+        return  # an answer on its own has no pay
     prompts = list(probe.prompts)
+    opponents = session.opponents(prompts, "probe")
     kinds = {
         "empty": ["" for _ in prompts],
         "constant": ["the the the the" for _ in prompts],
@@ -303,7 +308,7 @@ def _odd_answers(session: Session, observer: Observer, probe: Experience) -> Non
     paid = []
     for kind, texts in kinds.items():
         try:
-            raw = session.rewarder(prompts, [stop] * len(prompts), texts).raw
+            raw = session.rewarder(prompts, [stop] * len(prompts), texts, opponents).raw
         except DataError as error:
             paid.append(f"{kind} fails ({error})")
             continue

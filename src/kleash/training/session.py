@@ -34,6 +34,7 @@ from kleash.training.experience import Rewarder
 from kleash.training.given import NOTHING_GIVEN, Given
 from kleash.training.memory import groups_per_batch
 from kleash.training.objective import Objective, make_objective
+from kleash.training.opponent import reference_texts
 from kleash.training.optimizer import Optimizer
 from kleash.training.plan import Plan
 from kleash.training.pretraining import load_mix
@@ -82,6 +83,13 @@ class Session:
     def seed(self, *purpose: str | int) -> int:
         """A seed for one purpose of this process."""
         return seed_for(self.config.training.seed, *purpose, self.accelerator.process_index)
+
+    def opponents(self, prompts: Sequence[RenderedPrompt], *purpose: str | int) -> list[str] | None:
+        """What the reference writes to prompts, one each; None where no reward asks for it."""
+        if not self.rewarder.wants_reference:
+            return None
+        seed, rollout = self.seed("opponent", *purpose), self.config.rollout
+        return reference_texts(self.reference, self.policy.tokenizer, prompts, rollout, seed)
 
     @property
     def bench(self) -> Bench:

@@ -14,7 +14,6 @@ from kleash.training.credit import assign
 from kleash.training.distributed import gathered
 from kleash.training.experience import Experience, gather
 from kleash.training.job import Progress, quiet
-from kleash.training.opponent import reference_texts
 from kleash.training.scoring import TokenRecord, measure
 from kleash.training.seeds import prompts_of_step
 from kleash.training.session import Session
@@ -52,10 +51,7 @@ def on_policy_step(session: Session, step: int, progress: Progress = quiet) -> S
         progress=lambda done, total: progress("sampling", done, total),
     )
     clock.append(time.perf_counter())
-    opponents = None
-    if session.rewarder.wants_reference:
-        seed = session.seed("opponent", step)
-        opponents = reference_texts(session.reference, session.policy.tokenizer, prompts, rollout, seed)
+    opponents = session.opponents(prompts, step)
     experience = gather(prompts, completions, session.policy.tokenizer, session.rewarder, opponents)
     clock.append(time.perf_counter())
     drift = _drift_from_original(session, experience, step)

@@ -288,7 +288,7 @@ function onKey(event) {
   const action = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
   if (!action && !event.repeat) return;
   if (action || event.target.closest("button")) event.preventDefault(); // a held Enter must not click again
-  if (action) action(event);
+  if (action && !event.repeat) action(event);
 }
 
 function openFlag() {
