@@ -79,8 +79,8 @@ def failure(*overrides, base=None):
         ),
         (
             ["reward.weights=[1, 2]"],
-            "reward.weights = [1.0, 2.0] has 2 and reward.functions has 1. Give one weight for each"
-            " function, in the same order.",
+            "reward.weights = [1.0, 2.0] has 2, and the rewards to weigh are 1: rewards:score. Give one weight"
+            " for each, in this order.",
         ),
         (
             ["reward.clip=[2, 2]"],
@@ -167,7 +167,7 @@ NO_EFFECT = [
     (
         ["training.eval_every=5"],
         ["prompts.held_out=0"],
-        "training.eval_every = 5 has no effect: prompts.held_out = 0 leaves no prompts to evaluate on."
+        "training.eval_every = 5 has no effect: prompts.held_out = 0 leaves nothing to evaluate on."
         " Hold some out, or remove it.",
     ),
 ]

@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field
 
 from kleash.config.algorithms import Kl, Rloo
-from kleash.config.describe import Entry, describe, place, run_settings, table_docs, toml
+from kleash.config.describe import Choice, Entry, describe, place, run_settings, table_docs, toml
 from kleash.config.loader import load
 from kleash.config.page import INTRODUCTION, markdown
 from kleash.config.settings import Settings
@@ -50,10 +50,19 @@ def test_entries_of_a_schema():
             "a number between 0 and 1, ends excluded",
             "0.5",
             "Share a step.",
-            "gait.type = 'slow'",
+            Choice("gait.type", ("slow",)),
         ),
         Entry("gait.name", "a string", "unset", "Its name."),
     ]
+
+
+def test_a_setting_of_some_choices_is_one_entry_that_names_them():
+    (clip,) = [entry for entry in run_settings() if entry.key == "algorithm.kl.target_nats_per_sequence"]
+    assert clip.when == Choice("algorithm.type", ("rloo", "grpo", "ppo", "online_dpo"))
+    assert str(clip.when) == "algorithm.type = 'rloo', 'grpo', 'ppo' or 'online_dpo'"
+    (ramp,) = [entry for entry in run_settings() if entry.key == "algorithm.kl.controller.ramp_steps"]
+    assert str(ramp.when) == "algorithm.kl.controller.type = 'target'"
+    assert [entry.when for entry in run_settings() if entry.key == "training.steps"] == [None]
 
 
 def test_tables_have_their_docstrings():

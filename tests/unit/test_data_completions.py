@@ -89,8 +89,15 @@ def test_nothing_left_says_what_was_filtered_and_why():
 
 def test_a_prompt_that_leaves_no_room_for_a_completion():
     with pytest.raises(DataError) as caught:
-        render_comparisons(compared(("yes", "no")), Bytes(max_context=9), stop_id=STOP, max_completion_length=6)
+        render_comparisons(compared(("yes", "no")), Bytes(max_context=4), stop_id=STOP, max_completion_length=6)
     assert str(caught.value) == (
-        "comparisons[0] ('ask') is 4 tokens long; with max_completion_length = 6 it needs 10, more than the context of"
-        " 9 tokens of org/model. Shorten or remove the prompt, or lower max_completion_length."
+        "comparisons[0] ('ask') is 4 tokens long, and the context of org/model has 4: nothing is left for a completion."
+        " Shorten or remove the prompt."
     )
+
+
+def test_a_side_beyond_the_context_is_counted():
+    comparisons = compared(("yes", "no"), ("y", "n"))
+    rendered = render_comparisons(comparisons, Bytes(max_context=6), stop_id=STOP, max_completion_length=6)
+    assert [row.comparison for row in rendered.rows] == comparisons[1:]
+    assert rendered.filtered == {"prompt and a side are longer than the context of 6 tokens": 1}

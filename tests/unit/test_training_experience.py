@@ -96,11 +96,11 @@ def test_a_step_leaves_sequences_without_a_score_out_of_the_update(tiny_model_di
     seen = []
     inner = running.updater
 
-    def updater(experience, advantages, **rest):
+    def updater(experience, scored, advantages, **rest):
         seen.append(advantages)
-        return inner(experience, advantages, **rest)
+        return inner(experience, scored, advantages, **rest)
 
-    updater.plan = inner.plan
+    updater.plan, updater.score = inner.plan, inner.score
     running.updater = updater
     numbers = on_policy_step(running, 0).numbers
     torch.testing.assert_close(seen[0].view(4, 4), torch.tensor([[0.0, -1.5, 0.0, 1.5]] * 4))

@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from kleash.errors import RunDirError
 from kleash.training import state
 from kleash.training.experience import Spread
+from kleash.training.on_policy import OnPolicyJob
 from kleash.training.session import make_controller
 from kleash.training.step import on_policy_step
 
@@ -41,11 +42,11 @@ def test_a_restored_session_goes_on_as_the_saved_one_does(make, tmp_path, overri
     for step in range(2):
         on_policy_step(running, step)
     fingerprint = running.reference.fingerprint()
-    state.save(running, tmp_path / "step_2", 2, fingerprint)
+    OnPolicyJob(running).save(tmp_path / "step_2", 2, fingerprint)
     expected = [on_policy_step(running, step).numbers for step in (2, 3)]
 
     resumed = make(*overrides)
-    first = state.restore(resumed, state.read(tmp_path / "step_2"), resumed.reference.fingerprint())
+    first = OnPolicyJob(resumed).restore(state.read(tmp_path / "step_2"), resumed.reference.fingerprint())
     assert first == 2
     assert resumed.rewarder.spread == Spread(0.1, 0.2, 16)
     for step, numbers in zip((2, 3), expected, strict=True):
@@ -64,9 +65,9 @@ def test_the_bounds_of_beta_come_back(make, tmp_path):
     running.starting_beta = 2000 / math.sqrt(2 * 8)
     running.controller = make_controller(running.config.algorithm.kl, running.starting_beta)
     running.controller.update(8.0, 16)
-    state.save(running, tmp_path / "step_1", 1, "f")
+    OnPolicyJob(running).save(tmp_path / "step_1", 1, "f")
     resumed = make(target)
-    state.restore(resumed, state.read(tmp_path / "step_1"), "f")
+    OnPolicyJob(resumed).restore(state.read(tmp_path / "step_1"), "f")
     assert resumed.starting_beta == 500
     assert resumed.controller.beta == running.controller.beta > 1000 * 0.05
     for kl in (8.0, 12.0, 3.0):
@@ -77,7 +78,7 @@ def test_the_bounds_of_beta_come_back(make, tmp_path):
 def test_an_adapter_checkpoint_loads_in_peft(make, tmp_path, tiny_model_dir):
     running = make()
     perturb(running.policy)
-    state.save(running, tmp_path / "step_1", 1, "f")
+    OnPolicyJob(running).save(tmp_path / "step_1", 1, "f")
     base = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32)
     theirs = PeftModel.from_pretrained(base, tmp_path / "step_1").eval()
     with torch.no_grad():
@@ -88,7 +89,7 @@ def test_an_adapter_checkpoint_loads_in_peft(make, tmp_path, tiny_model_dir):
 def test_a_whole_checkpoint_loads_in_transformers(make, tmp_path):
     running = make("model.lora=false")
     perturb(running.policy)
-    state.save(running, tmp_path / "step_1", 1, "f")
+    OnPolicyJob(running).save(tmp_path / "step_1", 1, "f")
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "step_1", dtype=torch.float32).eval()
     with torch.no_grad():
         torch.testing.assert_close(theirs(TOKENS).logits, running.policy.causal_lm(TOKENS).logits)
@@ -96,16 +97,16 @@ def test_a_whole_checkpoint_loads_in_transformers(make, tmp_path):
 
 def test_a_moving_reference_adapter_is_no_part_of_the_checkpoint(make, tmp_path):
     running = make("model.reference_ema=0.5")
-    state.save(running, tmp_path / "step_1", 1, "f")
+    OnPolicyJob(running).save(tmp_path / "step_1", 1, "f")
     assert {path.name for path in (tmp_path / "step_1").iterdir() if path.is_dir()} == set()
     assert (tmp_path / "step_1" / "adapter_model.safetensors").is_file()
 
 
 def test_a_changed_reference_is_refused(make, tmp_path):
     running = make()
-    state.save(running, tmp_path / "step_0", 0, "a" * 64)
+    OnPolicyJob(running).save(tmp_path / "step_0", 0, "a" * 64)
     with pytest.raises(RunDirError) as caught:
-        state.restore(running, state.read(tmp_path / "step_0"), "b" * 64)
+        OnPolicyJob(running).restore(state.read(tmp_path / "step_0"), "b" * 64)
     text = str(caught.value)
     assert text.startswith("the reference has changed: its weights hash to bbbbbbbbbbbbbbbb")
     assert "this run was measured from aaaaaaaaaaaaaaaa" in text
@@ -115,17 +116,17 @@ def test_a_changed_reference_is_refused(make, tmp_path):
 def test_a_save_that_fails_leaves_the_old_checkpoint(make, tmp_path, monkeypatch):
     running = make()
     folder = tmp_path / "step_1"
-    state.save(running, folder, 1, "f")
+    OnPolicyJob(running).save(folder, 1, "f")
 
     def full(*_):
         raise OSError("no space left")
 
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(OSError, match="no space left"):
-        state.save(running, folder, 1, "g")
+        OnPolicyJob(running).save(folder, 1, "g")
     monkeypatch.undo()
     assert state.read(folder)["reference_fingerprint"] == "f"
-    state.save(running, folder, 1, "g")
+    OnPolicyJob(running).save(folder, 1, "g")
     assert state.read(folder)["reference_fingerprint"] == "g"
     assert [path.name for path in tmp_path.glob(".step*")] == []
 
@@ -144,7 +145,7 @@ def test_a_save_that_fails_leaves_the_old_checkpoint(make, tmp_path, monkeypatch
 )
 def test_a_state_that_is_damaged_or_gone_is_refused(make, tmp_path, damaged):
     running = make()
-    state.save(running, tmp_path / "step_1", 1, "f")
+    OnPolicyJob(running).save(tmp_path / "step_1", 1, "f")
     file = tmp_path / "step_1" / state.STATE_FILE
     file.write_bytes(damaged(file.read_bytes()))
     for folder in (tmp_path / "step_1", tmp_path / "step_9"):

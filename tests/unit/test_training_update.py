@@ -29,6 +29,11 @@ def told():
     return experience(PROMPTS, REPLIES, [0.0] * 6)
 
 
+def updated_by(updater, samples, advantages, *, beta, step):
+    """What the updates of a step come to."""
+    return updater(samples, updater.score(samples, step), advantages, beta=beta, step=step)
+
+
 def weights(running):
     return torch.cat([p.detach().flatten().float() for _, p in running.policy.trained()])
 
@@ -96,7 +101,7 @@ def test_the_policy_gradient_is_reinforce_per_sequence(make):
     running = make()
     perturb(running.policy)
     expected = by_hand(running, lambda row, chosen, kl: -ADVANTAGES[row] * chosen.sum())
-    updated = running.updater(told(), ADVANTAGES, beta=0.0, step=0)
+    updated = updated_by(running.updater, told(), ADVANTAGES, beta=0.0, step=0)
     assert float(updated.totals.grad_norm) == pytest.approx(expected, rel=1e-4)
 
 
@@ -104,7 +109,7 @@ def test_the_penalty_is_beta_times_the_mean_kl_of_a_reply(make):
     running = make("algorithm.kl.scope=token")
     perturb(running.policy)
     expected = by_hand(running, lambda row, chosen, kl: 0.7 * kl.sum())
-    updated = running.updater(told(), torch.zeros(6), beta=0.7, step=0)
+    updated = updated_by(running.updater, told(), torch.zeros(6), beta=0.7, step=0)
     assert float(updated.totals.grad_norm) == pytest.approx(expected, rel=1e-4)
     assert float(updated.totals.kl_loss) == pytest.approx(0.7 * updated.record.reverse_kl.sum() / 6, rel=1e-5)
 
@@ -123,7 +128,7 @@ def test_the_default_penalty_adds_the_drift_that_a_token_causes_later(make):
     by_hand(running, lambda row, chosen, kl: measured.update({row: kl.detach().tolist()}) or kl.sum())
     later = [[sum(measured[row][t + 1 :]) for t in range(len(measured[row]))] for row in range(6)]
     expected = by_hand(running, surrogate)
-    updated = running.updater(told(), torch.zeros(6), beta=1.0, step=0)
+    updated = updated_by(running.updater, told(), torch.zeros(6), beta=1.0, step=0)
     assert float(updated.totals.grad_norm) == pytest.approx(expected, rel=1e-4)
 
 
@@ -131,7 +136,7 @@ def test_at_beta_zero_kl_is_measured_and_costs_nothing(make):
     running = make()
     perturb(running.policy)
     before = weights(running)
-    updated = running.updater(told(), torch.zeros(6), beta=0.0, step=0)
+    updated = updated_by(running.updater, told(), torch.zeros(6), beta=0.0, step=0)
     assert updated.record.reverse_kl.min() > 0
     assert float(updated.totals.kl_loss) == float(updated.totals.grad_norm) == 0.0
     assert torch.equal(weights(running), before)
@@ -142,7 +147,7 @@ def test_the_gradient_is_linear_in_beta(make):
     for beta in (0.5, 1.5):
         running = make()
         perturb(running.policy)
-        norms.append(float(running.updater(told(), torch.zeros(6), beta=beta, step=0).totals.grad_norm))
+        norms.append(float(updated_by(running.updater, told(), torch.zeros(6), beta=beta, step=0).totals.grad_norm))
     assert norms[1] == pytest.approx(3 * norms[0], rel=1e-4)
     assert norms[0] > 0
 
@@ -151,7 +156,7 @@ def test_of_several_updates_the_first_is_on_policy_and_the_later_ones_are_weighe
     running = make("training.learning_rate=0.01")
     perturb(running.policy)
     updater, seen = spied(running, num_epochs=2, num_minibatches=1, groups_per_batch=3)
-    updated = updater(told(), ADVANTAGES, beta=0.1, step=0)
+    updated = updated_by(updater, told(), ADVANTAGES, beta=0.1, step=0)
     assert updated.num_updates == len(seen) == 2
     assert seen[0][2].tolist() == pytest.approx([1.0] * 6, abs=1e-5)
     rows, _, ratio = seen[1]
@@ -170,7 +175,7 @@ def test_every_epoch_sees_every_group_once_in_an_order_of_its_own(make):
     running = make()
     updater, seen = spied(running, num_epochs=4, num_minibatches=3, groups_per_batch=1)
     tagged = torch.arange(6.0)
-    updater(told(), tagged, beta=0.0, step=0)
+    updated_by(updater, told(), tagged, beta=0.0, step=0)
     groups = [int(advantages[0]) // 2 for _, advantages, _ in seen]
     epochs = [tuple(groups[i : i + 3]) for i in range(0, 12, 3)]
     assert all(sorted(epoch) == [0, 1, 2] for epoch in epochs)
@@ -201,7 +206,7 @@ def test_a_number_that_is_none_stops_before_the_update_and_is_placed(make, updat
     with torch.no_grad():
         running.policy.causal_lm.get_input_embeddings().weight[107] = float("nan")
     with pytest.raises(RunStopped) as caught:
-        running.updater(told(), ADVANTAGES, beta=0.1, step=5)
+        updated_by(running.updater, told(), ADVANTAGES, beta=0.1, step=5)
     text = str(caught.value)
     assert text.startswith("step 5: policy_logprobs is nan at sequence 2, token 0 (id 107), and 2 values in all")
     assert "The weights are left as they were before this update" in text
@@ -224,7 +229,7 @@ def test_a_bad_number_of_a_later_minibatch_is_placed_too(make):
 
     running.optimizer.step = step
     with pytest.raises(RunStopped) as caught:
-        running.updater(told(), ADVANTAGES, beta=0.1, step=5)
+        updated_by(running.updater, told(), ADVANTAGES, beta=0.1, step=5)
     text = str(caught.value)
     assert text.startswith("step 5: policy_logprobs is nan at sequence 2, token 0 (id 107), and 2 values in all")
     assert 1 <= len(made) < 6
@@ -251,7 +256,7 @@ def with_and_without(make, beta, *overrides):
             return torch.zeros(())
 
         running.optimizer.step = step
-        updated = running.updater(told_of, advantages, beta=beta, step=0)
+        updated = updated_by(running.updater, told_of, advantages, beta=beta, step=0)
         results.append((gradients[0], updated.totals))
     return results
 
@@ -270,7 +275,7 @@ def test_an_unscored_reply_pays_no_penalty(make):
     running = make("algorithm.num_generations=3")
     perturb(running.policy)
     given = experience(PROMPTS[:2], REPLIES, [1.0, float("nan"), 3.0, 7.0, 2.0, float("nan")])
-    updated = running.updater(given, torch.zeros(6), beta=0.7, step=0)
+    updated = updated_by(running.updater, given, torch.zeros(6), beta=0.7, step=0)
     kl = np.split(updated.record.reverse_kl, np.cumsum([len(reply) for reply in REPLIES])[:-1])
     expected = 0.7 * sum(kl[row].sum() for row in (0, 2, 3, 4)) / 4
     assert float(updated.totals.kl_loss) == pytest.approx(expected, rel=1e-5)
@@ -281,7 +286,7 @@ def test_an_update_without_any_score_changes_nothing(make):
     running = make()
     perturb(running.policy)
     given = experience(PROMPTS, REPLIES, [float("nan")] * 6)
-    updated = running.updater(given, torch.zeros(6), beta=0.7, step=0)
+    updated = updated_by(running.updater, given, torch.zeros(6), beta=0.7, step=0)
     assert float(updated.totals.grad_norm) == float(updated.totals.kl_loss) == 0.0
 
 

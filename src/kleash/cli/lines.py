@@ -25,33 +25,69 @@ def labelled(label: str, text: str) -> str:
 
 
 def cells(step: Step, kl_key: str) -> dict[str, str]:
-    """Return a step's numbers by their short titles; what was not measured is a dash.
+    """Return a step's numbers by their short titles, as suits what it learned from; what was not measured is a dash.
 
     Args:
         step: the step.
         kl_key: the KL that the target is about, such as `kl/exact_per_sequence`; its title carries the unit.
     """
+    if "loss/sft" in step.metrics:
+        own = _imitation_cells(step)
+    elif "preference/chosen_drift" in step.metrics:
+        own = _preference_cells(step)
+    elif "preference/chosen_score" in step.metrics:
+        own = _reward_model_cells(step)
+    else:
+        own = _on_policy_cells(step, kl_key)
+    return {"step": str(step.step), **own, "s/step": _value(step, "time/total")}
 
-    def value(key: str) -> str:
-        return number(step.metrics.get(key))
 
-    def mean(key: str) -> str:
-        found = step.metrics.get(key)
-        return number(None) if found is None else narrow(with_error(found, step.stderr.get(key)))
-
+def _on_policy_cells(step: Step, kl_key: str) -> dict[str, str]:
     stop_rate = step.metrics.get("length/stop_rate")
     return {
-        "step": str(step.step),
-        "reward": mean("reward/proxy"),
-        f"KL {short_unit(kl_key)}": mean(kl_key),
-        "target": value("control/target"),
-        "beta": value("control/beta"),
-        "entropy": value("entropy/per_token"),
-        "length": value("length/mean"),
+        "reward": _mean(step, "reward/proxy"),
+        f"KL {short_unit(kl_key)}": _mean(step, kl_key),
+        "target": _value(step, "control/target"),
+        "beta": _value(step, "control/beta"),
+        "entropy": _value(step, "entropy/per_token"),
+        "length": _value(step, "length/mean"),
         "stop": number(None) if stop_rate is None else percent(stop_rate),
-        "dist-2": value("text/distinct_2"),
-        "s/step": value("time/total"),
+        "dist-2": _value(step, "text/distinct_2"),
     }
+
+
+def _preference_cells(step: Step) -> dict[str, str]:
+    return {
+        "loss": _mean(step, "loss/preference"),
+        "accuracy": _mean(step, "preference/accuracy"),
+        "margin": _mean(step, "preference/margin"),
+        "chosen drift nats/sequence": _mean(step, "preference/chosen_drift"),
+        "rejected drift nats/sequence": _mean(step, "preference/rejected_drift"),
+    }
+
+
+def _reward_model_cells(step: Step) -> dict[str, str]:
+    return {
+        "loss": _mean(step, "loss/preference"),
+        "accuracy": _mean(step, "preference/accuracy"),
+        "margin": _mean(step, "preference/margin"),
+    }
+
+
+def _imitation_cells(step: Step) -> dict[str, str]:
+    return {
+        "loss nats/token": _mean(step, "loss/sft"),
+        "tokens/s": _value(step, "throughput/tokens_per_second"),
+    }
+
+
+def _value(step: Step, key: str) -> str:
+    return number(step.metrics.get(key))
+
+
+def _mean(step: Step, key: str) -> str:
+    found = step.metrics.get(key)
+    return number(None) if found is None else narrow(with_error(found, step.stderr.get(key)))
 
 
 def narrow(text: str) -> str:
@@ -70,13 +106,22 @@ def short_unit(kl_key: str) -> str:
 
 
 def held_out(step: Step, kl_key: str) -> str | None:
-    """Return the line of a step's evaluation on held-out prompts, or None if it had none."""
-    reward, kl = step.metrics.get("eval/reward/proxy"), step.metrics.get(f"eval/{kl_key}")
-    if reward is None or kl is None:
-        return None
-    rewarded = with_error(reward, step.stderr.get("eval/reward/proxy"))
-    drifted = with_error(kl, step.stderr.get(f"eval/{kl_key}"))
-    return labelled("held out", f"after {step.step} steps: reward {rewarded}, KL {drifted} {lookup(kl_key).unit}")
+    """Return the line of a step's evaluation on held-out data, or None if it had none."""
+    named = (
+        ("accuracy", "preference/accuracy"),
+        ("agreement", "preference/agreement"),
+        ("loss", "loss/sft"),
+        ("reward", "reward/proxy"),
+        ("gold", "reward/gold"),
+        ("KL", kl_key),
+    )
+    said = []
+    for name, key in named:
+        value = step.metrics.get(f"eval/{key}")
+        if value is not None:
+            unit = f" {lookup(key).unit}" if name in ("KL", "loss") else ""
+            said.append(f"{name} {with_error(value, step.stderr.get(f'eval/{key}'))}{unit}")
+    return labelled("held out", f"after {step.step} steps: {', '.join(said)}") if said else None
 
 
 def closing(run_dir: Path, status: str, reason: str) -> list[str]:

@@ -16,13 +16,17 @@ from kleash.config.describe import UNSET, run_settings, toml
 from kleash.errors import RunDirError
 from kleash.metrics import METRICS
 from kleash.report.catalogue import HELD_OUT, title, unit
-from kleash.report.run_summary import controlled_key
+from kleash.report.run_summary import algorithm, controlled_key
 from kleash.report.wording import number, with_error
 from kleash.runs.reader import RunReader, list_runs
 from kleash.runs.records import Split
 from kleash.runs.schema import REPORT
 
-COLUMNS = ("run", "status", "algorithm", "model", "steps", "reward", "KL", "beta", "started")
+COLUMNS = ("run", "status", "algorithm", "model", "steps", "result", "KL", "beta", "started")
+REWARD = ("reward", "reward/proxy", "eval/reward/proxy")
+ACCURACY = ("accuracy", "eval/preference/accuracy", "preference/accuracy")
+RESULTS = {"dpo": ACCURACY, "reward_model": ACCURACY, "sft": ("loss", "eval/loss/sft", "loss/sft")}
+"""What a run is about, by its algorithm: the name, and the metrics that tell it, the first measured one counts."""
 
 
 def list_all(folder: Path) -> None:
@@ -73,14 +77,14 @@ def _overview(run_dir: Path) -> list[str]:
     with RunReader(run_dir) as reader:
         config = reader.config
         kl_key = controlled_key(config)
-        kl = _last(reader, kl_key)
+        kl = _last(reader, kl_key, HELD_OUT + kl_key)
         return [
             str(run_dir),
             reader.status,
             _algorithm(reader),
             str(config.get("model", {}).get("name", number(None))),
             str(_steps_done(reader)),
-            _last(reader, "reward/proxy"),
+            _result(reader),
             kl if kl == number(None) else f"{kl} {unit(kl_key)}",
             _last(reader, "control/beta"),
             _minute(reader.created_at),
@@ -155,11 +159,19 @@ def _steps_done(reader: RunReader) -> int:
 
 
 def _algorithm(reader: RunReader) -> str:
-    return str(reader.config.get("algorithm", {}).get("type", number(None)))
+    return algorithm(reader.config) or number(None)
 
 
-def _last(reader: RunReader, key: str) -> str:
-    points = reader.series(key)
+def _result(reader: RunReader) -> str:
+    """Return the number that a run is about, with its name: held out where training does not measure the same."""
+    name, *keys = RESULTS.get(algorithm(reader.config), REWARD)
+    value = _last(reader, *keys)
+    return value if value == number(None) else f"{name} {value}"
+
+
+def _last(reader: RunReader, *keys: str) -> str:
+    """Return the last value of the first of some metrics that the run has measured."""
+    points = next((found for key in keys if (found := reader.series(key))), None)
     return with_error(*points[-1][1:]) if points else number(None)
 
 

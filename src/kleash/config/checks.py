@@ -187,8 +187,8 @@ def _model(config: RunConfig) -> Iterator[str]:
     if isinstance(algorithm, RewardModel):
         if model.lora is False and algorithm.members > 1:
             yield (
-                f"algorithm.members = {algorithm.members} with model.lora = false: members are adapters on one base, and"
-                " lora = false trains the base itself. Leave lora on, or train one member a run."
+                f"algorithm.members = {algorithm.members} with model.lora = false: members are adapters on one base,"
+                " and lora = false trains the base itself. Leave lora on, or train one member a run."
             )
         for key in ("adapter", "reference", "reference_ema", "reference_reset_every"):
             if getattr(model, key) is not None:
@@ -197,11 +197,13 @@ def _model(config: RunConfig) -> Iterator[str]:
                     " begins with fresh adapters. Remove it; to start from an adapter, merge it first (kleash export"
                     " --merge)."
                 )
-    if not isinstance(algorithm, OnPolicy) and (model.reference_ema or model.reference_reset_every):
-        yield (
-            f"model.reference_ema and reference_reset_every move the reference while the policy samples, and"
-            f" algorithm.type = '{algorithm.type}' does not sample. Remove them."
-        )
+    elif not isinstance(algorithm, OnPolicy):
+        for key in ("reference_ema", "reference_reset_every"):
+            if getattr(model, key) is not None:
+                yield (
+                    f"model.{key} = {toml(getattr(model, key))} moves the reference while the policy samples, and"
+                    f" algorithm.type = '{algorithm.type}' does not sample. Remove it."
+                )
     if model.adapter is not None and model.lora is False:
         yield (
             f"model.adapter = {toml(model.adapter)} with model.lora = false: continuing an adapter trains"
@@ -230,8 +232,10 @@ def _prompts(prompts: Prompts) -> Iterator[str]:
 
 
 def _reward(reward: Reward, optimised: bool) -> Iterator[str]:
-    sources = len(reward.functions) + (reward.model is not None) + (reward.judge is not None)
-    if optimised and sources == 0:
+    sources = [*reward.functions]
+    sources += [] if reward.model is None else ["reward.model"]
+    sources += [] if reward.judge is None else ["reward.judge"]
+    if optimised and not sources:
         yield (
             "reward has nothing to optimise: no functions, no model and no judge. Add"
             ' reward.functions = ["module:function"], reward.model = "runs/..." or [reward.judge].'
@@ -241,11 +245,10 @@ def _reward(reward: Reward, optimised: bool) -> Iterator[str]:
             f"reward.combine = '{reward.combine}' combines the members of a reward model, and reward.model is not set."
             " Set it, or remove combine."
         )
-    if reward.weights is not None and len(reward.weights) != sources:
+    if reward.weights is not None and len(reward.weights) != len(sources):
         yield (
-            f"reward.weights = {toml(reward.weights)} has {len(reward.weights)} and there are {sources} rewards:"
-            f" {len(reward.functions)} functions, then the model and the judge if given. Give one weight for each, in"
-            " this order."
+            f"reward.weights = {toml(reward.weights)} has {len(reward.weights)}, and the rewards to weigh are"
+            f" {len(sources)}: {', '.join(sources)}. Give one weight for each, in this order."
         )
     if reward.clip is not None and reward.clip[0] >= reward.clip[1]:
         yield (
@@ -311,15 +314,21 @@ def _without_effect(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 def _without_effect_on_policy(algorithm: OnPolicy, training: Training) -> Iterator[tuple[str, str]]:
     if updates_per_step(training) == 1:
+        one_update = "with one update a step (training.num_epochs = 1, training.num_minibatches = 1)"
         once = (
-            "with one update a step (training.num_epochs = 1, training.num_minibatches = 1) the policy is"
-            " the one that sampled, and every ratio is 1. Remove it, or ask for more updates."
+            f"{one_update} the policy is the one that sampled, and every ratio is 1."
+            " Remove it, or ask for more updates."
         )
         if not isinstance(algorithm, OnlineDpo):
             yield "algorithm.epsilon", once
         yield "algorithm.kl.max_weight", once
         if isinstance(algorithm, Grpo):
             yield "algorithm.epsilon_high", once
+        if isinstance(algorithm, Ppo):
+            yield (
+                "algorithm.critic.epsilon",
+                f"{one_update} every value is the one at sampling time. Remove it, or ask for more updates.",
+            )
     if algorithm.kl.estimator != "k1":
         yield (
             "algorithm.kl.credit",
@@ -343,6 +352,9 @@ def _without_held_out(config: RunConfig) -> Iterator[tuple[str, str]]:
         elif table.held_out == 0:
             for key in ("training.eval_every", "training.eval_samples"):
                 yield key, f"{name}.held_out = 0 leaves nothing to evaluate on. Hold some out, or remove it."
+            if not isinstance(config.algorithm, OnPolicy):
+                for key in ("rollout", "reward"):
+                    yield key, f"{name}.held_out = 0 leaves nothing to sample on. Hold some out, or remove the table."
 
 
 def _targets(kl: Kl) -> list[str]:

@@ -31,7 +31,7 @@ class Choice:
 
     def __str__(self) -> str:
         """As in a message: "algorithm.type = 'grpo' or 'ppo'"."""
-        return f"{self.key} = {either(f"'{kind}'" for kind in self.kinds)}"
+        return f"{self.key} = " + either(f"'{kind}'" for kind in self.kinds)
 
 
 @dataclass(frozen=True)

@@ -36,12 +36,20 @@ def sentence(foreign: Foreign) -> str:
 
 
 _TRUNCATED = "truncated sampling has no finite KL to the reference. Leave it out; temperature is rollout.temperature."
-_NO_CRITIC = "it belongs to a critic, and the baselines here come from the group. Leave it out."
+_CRITIC_LOSS = (
+    "the critic has weights and an optimiser of its own, so that its loss needs no weight beside the policy's. Leave it"
+    " out; its rate is algorithm.critic.learning_rate (with algorithm.type = 'ppo')."
+)
 _SAMPLER = "completions come from the built-in sampler, which needs no server. Leave it out."
 _LAUNCH = "devices and processes are found by accelerate at the start. Leave it out."
 _PROMPT_LENGTH = "prompts are never cut; one longer than the model's context is an error. Leave it out."
+_WITH_PPO = "With algorithm.type = 'ppo'."
+_CRITIC_START = f"A reward model to begin from. {_WITH_PPO}"
+_WITH_REWARD_MODEL = "With algorithm.type = 'reward_model'."
+_VALUE_CLIP = "With algorithm.type = 'ppo'; in units of the reward."
 _PASSES = "Training is counted in steps: one pass is the number of prompts / training.prompts_per_step."
 _SEQUENCES = "It counts prompts, over all processes: sequences a step / num_generations."
+_SEQUENCES_OR_ROWS = f"{_SEQUENCES} For DPO, reward models and SFT it counts rows."
 _ADAPTIVE = 'Give a target as well; "ziegler" reproduces the adaptive rule, "target" holds KL more closely.'
 _ESTIMATOR = "One of exact, k1, k2, k3; k1 goes with algorithm.kl.placement = 'reward'."
 
@@ -55,12 +63,7 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
     ("lm-human-preferences", "rewards.kl_coef", "algorithm.kl.beta", "Reward given up per nat."),
     ("TRL and OpenRLHF", "kl_estimator", "algorithm.kl.estimator", _ESTIMATOR),
     ("OpenRLHF", "kl.estimator", "algorithm.kl.estimator", _ESTIMATOR),
-    (
-        "verl",
-        "kl_loss_type kl_penalty",
-        "algorithm.kl.estimator",
-        "Here low_var_kl is k3, mse is k2, kl is k1.",
-    ),
+    ("verl", "kl_loss_type kl_penalty", "algorithm.kl.estimator", "Here low_var_kl is k3, mse is k2, kl is k1."),
     ("verl", "use_kl_loss", "algorithm.kl.placement", "Write 'loss', which is the default."),
     ("OpenRLHF", "kl.use_loss", "algorithm.kl.placement", "Write 'loss', which is the default."),
     ("verl", "use_kl_in_reward", "algorithm.kl.placement", "Write 'reward', with estimator = 'k1'."),
@@ -75,18 +78,8 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
     ("verl", "kl_ctrl.type", "algorithm.kl.controller.type", _ADAPTIVE),
     ("verl", "kl_ctrl.target_kl", "algorithm.kl.target_nats_per_token", "verl's target is per token."),
     ("verl", "kl_ctrl.horizon", "algorithm.kl.controller.horizon", "With controller.type = 'ziegler'."),
-    (
-        "OpenRLHF",
-        "kl_target kl.target",
-        "algorithm.kl.target_nats_per_token",
-        "OpenRLHF's target is per token.",
-    ),
-    (
-        "OpenRLHF",
-        "kl_horizon kl.horizon",
-        "algorithm.kl.controller.horizon",
-        "With controller.type = 'ziegler'.",
-    ),
+    ("OpenRLHF", "kl_target kl.target", "algorithm.kl.target_nats_per_token", "OpenRLHF's target is per token."),
+    ("OpenRLHF", "kl_horizon kl.horizon", "algorithm.kl.controller.horizon", "With controller.type = 'ziegler'."),
     (
         "TRL and lm-human-preferences",
         "target adaptive_kl.target",
@@ -112,25 +105,10 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
         "model.reference_ema",
         "Or model.reference_reset_every; KL to the original is reported as well.",
     ),
-    (
-        "TRL",
-        "ref_model_mixup_alpha",
-        "model.reference_ema",
-        "Share of the policy mixed in, here at every step.",
-    ),
-    (
-        "TRL",
-        "ref_model_sync_steps",
-        "model.reference_reset_every",
-        "The reference is then set to the policy.",
-    ),
+    ("TRL", "ref_model_mixup_alpha", "model.reference_ema", "Share of the policy mixed in, here at every step."),
+    ("TRL", "ref_model_sync_steps", "model.reference_reset_every", "The reference is then set to the policy."),
     ("TRL", "bf16", "model.dtype", "Write 'bfloat16', or 'auto' to take it where the machine has it."),
-    (
-        "TRL",
-        "fp16",
-        "model.dtype",
-        "Write 'bfloat16' or 'float32'; float16 overflows where log-ratios are large.",
-    ),
+    ("TRL", "fp16", "model.dtype", "Write 'bfloat16' or 'float32'; float16 overflows where log-ratios are large."),
     ("TRL", "torch_dtype", "model.dtype", ""),
     ("TRL", "peft_config use_peft", "model.lora", "A table with r, alpha and target_modules; on by default."),
     ("TRL", "lora_r", "model.lora.r", ""),
@@ -145,7 +123,13 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
     ),
     ("TRL", "disable_dropout", None, "dropout is always off while scoring and training. Leave it out."),
     # Prompts and reward
-    ("TRL", "dataset_name", "prompts.path", "A file, or a hub data set org/name[:split]."),
+    (
+        "TRL",
+        "dataset_name",
+        "prompts.path",
+        "A file, or a hub data set org/name[:split]. For DPO and reward models comparisons.path, for SFT"
+        " demonstrations.path.",
+    ),
     ("OpenRLHF", "prompt_data prompt_dataset", "prompts.path", "A file, or a hub data set org/name[:split]."),
     ("verl", "train_files", "prompts.path", ""),
     ("verl", "val_files", "prompts.held_out_path", ""),
@@ -156,39 +140,19 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
     ("TRL", "reward_funcs reward_model_path", "reward.functions", "A list of 'module:function'."),
     ("OpenRLHF", "remote_rm_url reward_pretrain", "reward.functions", "A list of 'module:function'."),
     ("TRL", "reward_weights", "reward.weights", "One for each function."),
-    (
-        "TRL and OpenRLHF",
-        "reward_clip_range",
-        "reward.clip",
-        "The lowest and the highest, such as [-10, 10].",
-    ),
+    ("TRL and OpenRLHF", "reward_clip_range", "reward.clip", "The lowest and the highest, such as [-10, 10]."),
     ("TRL", "missing_eos_penalty", "reward.missing_stop_penalty", "Given as a positive number."),
     (
         "TRL and lm-human-preferences",
         "whiten_rewards",
-        "reward.rescale",
-        "It shifts and scales once, on samples of the reference, so that beta keeps its meaning.",
+        "algorithm.scale_rewards",
+        "With algorithm.type = 'ppo', write 'unit_variance'. reward.rescale does it once, which keeps beta's meaning.",
     ),
-    (
-        "OpenRLHF",
-        "normalize_reward normalize_enable",
-        "reward.rescale",
-        "Measured once, on samples of the reference.",
-    ),
-    (
-        "TRL",
-        "mask_truncated_completions",
-        "reward.missing_stop_penalty",
-        "Cut replies stay in the batch, at a price.",
-    ),
+    ("OpenRLHF", "normalize_reward normalize_enable", "reward.rescale", "Measured once, on samples of the reference."),
+    ("TRL", "mask_truncated_completions", "reward.missing_stop_penalty", "Cut replies stay in the batch, at a price."),
     # Sampling
     ("TRL and OpenRLHF", "max_new_tokens", "rollout.max_completion_length", "Tokens of the reply."),
-    (
-        "TRL and lm-human-preferences",
-        "response_length",
-        "rollout.max_completion_length",
-        "Tokens of the reply.",
-    ),
+    ("TRL and lm-human-preferences", "response_length", "rollout.max_completion_length", "Tokens of the reply."),
     ("verl", "max_response_length", "rollout.max_completion_length", "Tokens of the reply."),
     ("OpenRLHF", "generate_max_len", "rollout.max_completion_length", "Tokens of the reply."),
     ("TRL, verl and OpenRLHF", "top_p top_k min_p typical_p", None, _TRUNCATED),
@@ -205,19 +169,14 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
     ("OpenRLHF", "vllm_num_engines", None, _SAMPLER),
     ("TRL", "local_rollout_forward_batch_size", "rollout.batch_size", ""),
     # The algorithm
-    ("verl", "adv_estimator", "algorithm.type", "'rloo' or 'grpo'."),
+    ("verl", "adv_estimator", "algorithm.type", "'rloo', 'grpo', or 'ppo' for gae."),
     (
         "OpenRLHF",
         "advantage_estimator advantage.estimator",
         "algorithm.type",
-        "'rloo', or 'grpo' for group_norm.",
+        "'rloo', 'grpo' for group_norm, or 'ppo' for gae.",
     ),
-    (
-        "TRL",
-        "importance_sampling_level",
-        "algorithm.type",
-        "'rloo' weighs the whole sequence, 'grpo' each token.",
-    ),
+    ("TRL", "importance_sampling_level", "algorithm.type", "'rloo' weighs the whole sequence, 'grpo' each token."),
     ("TRL", "rloo_k", "algorithm.num_generations", ""),
     ("verl", "rollout.n", "algorithm.num_generations", ""),
     ("OpenRLHF", "n_samples_per_prompt", "algorithm.num_generations", ""),
@@ -230,7 +189,8 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
         "TRL",
         "loss_type",
         "algorithm.loss_normalization",
-        "With algorithm.type = 'grpo': grpo is 'sequence', dapo and bnpo are 'token', dr_grpo is 'constant'.",
+        "With algorithm.type = 'grpo': grpo is 'sequence', dapo and bnpo are 'token', dr_grpo is 'constant'. For DPO it"
+        " is algorithm.loss: 'sigmoid', 'ipo', 'hinge', 'robust'; sigmoid with label smoothing is 'conservative'.",
     ),
     (
         "verl",
@@ -250,14 +210,60 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
         "algorithm.scale_rewards",
         "With algorithm.type = 'grpo'; rloo leaves the reward's scale alone.",
     ),
-    ("TRL and verl", "vf_coef cliprange_value cliprange_vf", None, _NO_CRITIC),
-    ("TRL and lm-human-preferences", "lam", None, _NO_CRITIC),
+    # PPO and its critic
+    ("TRL and lm-human-preferences", "vf_coef", None, _CRITIC_LOSS),
+    ("TRL and verl", "cliprange_value", "algorithm.critic.epsilon", _VALUE_CLIP),
+    ("OpenRLHF", "value_clip", "algorithm.critic.epsilon", _VALUE_CLIP),
+    ("TRL, verl and lm-human-preferences", "lam", "algorithm.gae_lambda", _WITH_PPO),
+    ("OpenRLHF", "lambd", "algorithm.gae_lambda", _WITH_PPO),
+    ("TRL, verl, OpenRLHF and lm-human-preferences", "gamma", "algorithm.discount", _WITH_PPO),
+    ("TRL", "value_model", "algorithm.critic.start", _CRITIC_START),
+    ("OpenRLHF", "critic_pretrain", "algorithm.critic.start", _CRITIC_START),
+    ("verl", "critic.model.path", "algorithm.critic.start", _CRITIC_START),
+    ("OpenRLHF", "critic_learning_rate", "algorithm.critic.learning_rate", _WITH_PPO),
+    ("OpenRLHF", "ptx_coef", "pretraining.gamma", "The text is pretraining.path."),
+    ("OpenRLHF", "pretrain_data", "pretraining.path", ""),
+    # Comparisons and demonstrations
     (
-        "TRL and verl",
-        "gamma",
-        None,
-        "the reward comes once, at the end of a reply, and is not discounted. Leave it out.",
+        "TRL",
+        "label_smoothing",
+        "algorithm.label_smoothing",
+        "With algorithm.type = 'dpo', and loss = 'conservative' or 'robust'.",
     ),
+    (
+        "TRL",
+        "precompute_ref_log_probs precompute_ref_batch_size",
+        None,
+        "the reference reads the comparisons once, before the first step, and what it says is kept. Leave it out.",
+    ),
+    (
+        "TRL",
+        "reference_free",
+        None,
+        "without a reference there is no leash. Leave it out; another reference is model.reference.",
+    ),
+    ("TRL", "center_rewards_coefficient", "algorithm.center", _WITH_REWARD_MODEL),
+    (
+        "TRL",
+        "packing packing_strategy",
+        None,
+        "demonstrations are always packed, whole and blind to each other. Leave it out; the row is"
+        " demonstrations.row_length (with algorithm.type = 'sft').",
+    ),
+    (
+        "TRL",
+        "completion_only_loss assistant_only_loss",
+        None,
+        "the loss is on the tokens of the completion alone. Leave it out.",
+    ),
+    (
+        "TRL",
+        "max_length",
+        "comparisons.max_completion_length",
+        "Of a completion, without its prompt; a longer one is left out, never cut. For 'sft' it is"
+        " demonstrations.row_length.",
+    ),
+    ("TRL", "max_seq_length", "demonstrations.row_length", "A longer demonstration is an error, never cut."),
     (
         "verl and OpenRLHF",
         "entropy_coeff entropy_coef",
@@ -276,7 +282,7 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
         "training.steps",
         "One step is prompts_per_step x num_generations episodes.",
     ),
-    ("TRL", "per_device_train_batch_size generation_batch_size", "training.prompts_per_step", _SEQUENCES),
+    ("TRL", "per_device_train_batch_size generation_batch_size", "training.prompts_per_step", _SEQUENCES_OR_ROWS),
     ("TRL and lm-human-preferences", "batch_size", "training.prompts_per_step", _SEQUENCES),
     ("verl", "train_batch_size", "training.prompts_per_step", "It counts prompts, over all processes."),
     ("OpenRLHF", "rollout_batch_size", "training.prompts_per_step", "It counts prompts, over all processes."),
@@ -316,12 +322,7 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
     ("TRL", "lr_scheduler_type", "training.lr_schedule", ""),
     ("OpenRLHF", "lr_scheduler", "training.lr_schedule", ""),
     ("TRL", "warmup_ratio", "training.warmup_steps", "Here it is a number of steps: ratio x training.steps."),
-    (
-        "OpenRLHF",
-        "lr_warmup_ratio",
-        "training.warmup_steps",
-        "Here it is a number of steps: ratio x training.steps.",
-    ),
+    ("OpenRLHF", "lr_warmup_ratio", "training.warmup_steps", "Here it is a number of steps: ratio x training.steps."),
     ("verl", "lr_warmup_steps", "training.warmup_steps", ""),
     ("OpenRLHF", "max_norm", "training.max_grad_norm", ""),
     ("verl", "grad_clip", "training.max_grad_norm", ""),

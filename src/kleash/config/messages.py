@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from kleash.config.describe import Place, allowed, either, place, run_settings, tables_of, toml
+from kleash.config.describe import Choice, Place, allowed, either, place, run_settings, tables_of, toml
 from kleash.config.foreign import sentence, translate
 from kleash.errors import near_match
 
@@ -88,12 +88,11 @@ def _missing(at: Place) -> str:
 
 def _unknown(key: str, at: Place) -> str:
     """Say what was probably meant: another trainer's name, a setting of another table, or a typing error."""
+    if any(entry.key == key for entry in run_settings()):
+        return f"It exists only with {_choice_having(f'{at.key}.{at.rest[0]}', f'{at.key}.type')}."
     foreign = translate(key)
     if foreign is not None:
         return sentence(foreign)
-    having = _choices_with(key)
-    if having:
-        return f"It exists only with {having[0]}."
     elsewhere = _elsewhere(key)
     if elsewhere:
         return f"It belongs elsewhere: {either(elsewhere)}."
@@ -109,16 +108,24 @@ def _unknown(key: str, at: Place) -> str:
     return f"Known here: {', '.join(beside)}."
 
 
+def _choice_having(name: str, type_key: str) -> Choice:
+    """The values of the choice on `type_key` that have a setting or table `name`."""
+    choices = (entry.when for entry in run_settings() if f"{entry.key}.".startswith(f"{name}."))
+    kinds = dict.fromkeys(kind for when in choices if when and when.key == type_key for kind in when.kinds)
+    return Choice(type_key, tuple(kinds))
+
+
 def _elsewhere(key: str) -> list[str]:
-    """Settings of this name in other tables, the longest common ending first."""
+    """Settings of this name in other tables, those that are always there first."""
     names = key.split(".")
     for start in range(len(names)):
         ending = ".".join(names[start:])
-        found = dict.fromkeys(entry.key for entry in run_settings() if f".{entry.key}".endswith(f".{ending}"))
+        found = {entry.key: entry.when for entry in run_settings() if f".{entry.key}".endswith(f".{ending}")}
         if found:
-            having = {known: _choices_with(known) for known in found}
-            always = [known for known in found if not having[known]]
-            return always + [f"{known} (with {having[known][0]})" for known in found if having[known]]
+            always = [known for known, when in found.items() if when is None]
+            return always + [
+                f"{known} (with {_choice_having(known, when.key)})" for known, when in found.items() if when
+            ]
     return []
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kleash.data.comparisons import Comparison, nothing_left
-from kleash.data.render import RenderedPrompt, Renderer, render
+from kleash.data.render import RenderedPrompt, Renderer, render_prompt
 from kleash.errors import DataError
 
 EQUAL_TOKENS = "both sides are the same tokens"
@@ -80,7 +80,7 @@ def render_comparisons(
         comparisons: what to render.
         renderer: the tokenizer of the model that reads them: the policy's, or a reward model's own.
         stop_id: the token that ends an answer; None for texts that a length limit cut off.
-        max_completion_length: the most tokens of a side, stop token included; must fit the context after each prompt.
+        max_completion_length: the most tokens of a side, stop token included.
         system_prompt: put before every conversation; plain text becomes the user's message.
         as_chat: plain text becomes the user's message even without a system prompt.
 
@@ -89,21 +89,27 @@ def render_comparisons(
         DataError: a prompt that cannot be rendered or leaves no room for a completion, a side that has its stop token
             already, or nothing left.
     """
-    prompts = render(
-        [comparison.prompt for comparison in comparisons],
-        renderer,
-        max_completion_length=max_completion_length,
-        system_prompt=system_prompt,
-        as_chat=as_chat,
-    )
+    prompts = [
+        render_prompt(comparison.prompt, renderer, system_prompt=system_prompt, as_chat=as_chat)
+        for comparison in comparisons
+    ]
+    beyond = f"prompt and a side are longer than the context of {renderer.max_context} tokens"
     too_long = f"a side is longer than max_completion_length = {max_completion_length} tokens"
     rows: list[RenderedComparison] = []
     filtered: Counter[str] = Counter()
     for comparison, prompt in zip(comparisons, prompts, strict=True):
+        if len(prompt.token_ids) >= renderer.max_context:
+            raise DataError(
+                f"{prompt.prompt.label} is {len(prompt.token_ids)} tokens long, and the context of {renderer.name} has"
+                f" {renderer.max_context}: nothing is left for a completion. Shorten or remove the prompt."
+            )
         chosen_ids = completion_ids(comparison.chosen, renderer, stop_id)
         rejected_ids = completion_ids(comparison.rejected, renderer, stop_id)
-        if max(len(chosen_ids), len(rejected_ids)) > max_completion_length:
+        longer = max(len(chosen_ids), len(rejected_ids))
+        if longer > max_completion_length:
             filtered[too_long] += 1
+        elif len(prompt.token_ids) + longer > renderer.max_context:
+            filtered[beyond] += 1
         elif chosen_ids == rejected_ids:
             filtered[EQUAL_TOKENS] += 1
         else:

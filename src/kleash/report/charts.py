@@ -96,16 +96,34 @@ def line_chart(
 
 
 def histogram(
-    title: str, values: Iterable[float], *, unit: str = "", bins: int = 20, count_of: str = "replies"
+    title: str,
+    values: Iterable[float],
+    *,
+    unit: str = "",
+    bins: int = 20,
+    count_of: str = "replies",
+    tone: Tone = "drift",
+    note: str = "",
 ) -> Html:
-    """Return a figure of how often values fall where; those that are not finite are counted in the note."""
+    """Return a figure of how often values fall where, 0 included.
+
+    Args:
+        title: what the chart shows.
+        values: those that are not finite are not drawn but counted in the note.
+        unit: of the horizontal axis.
+        bins: how many bars there may be, of equal width.
+        count_of: what a value belongs to, in the plural.
+        tone: colour of the bars.
+        note: a sentence under the chart.
+    """
     values = list(values)
     finite = [value for value in values if math.isfinite(value)]
     lost = len(values) - len(finite)
-    note = f"{lost} of {len(values)} values are not finite and are not drawn." if lost else ""
+    if lost:
+        note = f"{note} {lost} of {len(values)} values are not finite and are not drawn.".strip()
     if not finite:
         return figure(title, Html(), NOTHING, note)
-    low, high = min([0.0, *finite]), max(finite)
+    low, high = min([0.0, *finite]), max([0.0, *finite])
     high = high if high > low else low + 1.0
     width = (high - low) / bins
     counts = [0] * bins
@@ -113,7 +131,7 @@ def histogram(
         counts[min(bins - 1, int((value - low) / width))] += 1
     frame = Frame(WIDE, (low, high), (0.0, max(counts) * 1.08))
     bars = (
-        _bar(frame, low + index * width, low + (index + 1) * width, count, unit)
+        _bar(frame, low + index * width, low + (index + 1) * width, count, unit, tone)
         for index, count in enumerate(counts)
         if count
     )
@@ -254,11 +272,11 @@ def _readout(
     )
 
 
-def _bar(frame: Frame, left: float, right: float, count: int, unit: str) -> Html:
+def _bar(frame: Frame, left: float, right: float, count: int, unit: str, tone: Tone) -> Html:
     x, y = frame.at_x(left) + 0.75, frame.at_y(count)
     text = escape(f"{number(left)} to {number(right)} {unit}: {count}")
     return Html(
-        f'<rect class="bar" x="{x:.1f}" y="{y:.1f}" width="{frame.at_x(right) - x - 0.75:.1f}" '
+        f'<rect class="bar {tone}" x="{x:.1f}" y="{y:.1f}" width="{frame.at_x(right) - x - 0.75:.1f}" '
         f'height="{frame.bottom - y:.1f}"><title>{text}</title></rect>'
     )
 

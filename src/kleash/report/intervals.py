@@ -112,6 +112,7 @@ def interval_curves(
     *,
     unit: str,
     axis: str,
+    across: tuple[float, float] | None = None,
     include: Sequence[float] = (0.0,),
     note: str = "",
 ) -> Html:
@@ -121,7 +122,8 @@ def interval_curves(
         title: what the chart shows.
         curves: its lines; points that are not finite are left out and counted in the note.
         unit: of the vertical axis.
-        axis: what the horizontal axis counts, from 0; a short word.
+        axis: what the horizontal axis measures; a short word.
+        across: first and last value of the horizontal axis; None: from 0, numbered in whole numbers.
         include: values that the vertical axis must reach.
         note: a sentence under the chart.
     """
@@ -131,10 +133,11 @@ def interval_curves(
         note = f"{note} {lost} of {len(points)} values are not finite and are not drawn.".strip()
     if not finite:
         return figure(title, Html(), NOTHING, note)
-    across = (min(0.0, *(x for x, _ in finite)), max(x for x, _ in finite))
-    frame = Frame(WIDE, across, padded_range((end for _, one in finite for end in one.ends), include))
+    reach = across or (min(0.0, *(x for x, _ in finite)), max(x for x, _ in finite))
+    marks = ticks(*reach, 6) if across else whole_ticks(*reach, 6)
+    frame = Frame(WIDE, reach, padded_range((end for _, one in finite for end in one.ends), include))
     drawing = [
-        draw_frame(frame, unit, axis, whole_ticks(*across, 6), ticks(*frame.y, 5)),
+        draw_frame(frame, unit, axis, marks, ticks(*frame.y, 5)),
         *(_curve(frame, curve) for curve in curves),
     ]
     words = f"Estimates with 95 % intervals over {axis}, in {unit}. " + " ".join(

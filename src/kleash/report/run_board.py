@@ -48,7 +48,9 @@ class Board:
             name, lines, unit=unit(key), target=target, steps=self._steps, include=include, note=note, size=size
         )
 
-    def both(self, name: str, key: str, *, include: Sequence[float] = (), tone: Tone = "reward", note: str = "") -> Html:
+    def both(
+        self, name: str, key: str, *, include: Sequence[float] = (), tone: Tone = "reward", note: str = ""
+    ) -> Html:
         """Return a chart of a metric in training and held out."""
         return self.chart(name, key, self._both(key, tone), include=include, note=note)
 

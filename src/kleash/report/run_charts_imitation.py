@@ -7,8 +7,8 @@ from kleash.report.run_board import Board, section
 from kleash.report.run_charts_replies import language, sampled_replies, where_the_drift_is
 
 SAMPLED = (
-    "Replies that the policy samples to the prompts of held-out demonstrations. Here drift is what is wanted: the KL to "
-    "where it started, exact over the vocabulary, says how much of it there is. Rewards are measured, never optimised."
+    "Replies that the policy samples to the prompts of held-out demonstrations. Here drift is what is wanted: the KL "
+    "to where it started, exact over the vocabulary, says how much there is. Rewards are measured, never optimised."
 )
 
 

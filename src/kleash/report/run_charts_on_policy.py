@@ -36,9 +36,7 @@ def _reward_and_drift(board: Board) -> list[Section]:
         board.chart("Reward on training prompts", "reward/proxy", reward, note=gold),
         board.kl("KL to the reference, per sequence", "kl/exact_per_sequence", [original]),
         board.chart("Reward on held-out prompts", "reward/proxy", held_out),
-        board.chart(
-            "Beta, the price of a nat", "control/beta", beta, include=(0,), note=board.last_note("beta")
-        ),
+        board.chart("Beta, the price of a nat", "control/beta", beta, include=(0,), note=board.last_note("beta")),
     ]
     return section("Reward and drift", "", charts)
 
@@ -60,7 +58,7 @@ def _length(board: Board) -> list[Section]:
 
 def _critic(board: Board) -> list[Section]:
     text = (
-        "PPO's critic predicts the reward still to come at each token. Explained variance is 1 for a perfect critic and "
+        "PPO's critic predicts the reward still to come at each token. Explained variance is 1 for a perfect critic, "
         "0 for one that says the same everywhere; below 0 it misleads, and advantages are noisier than without it."
     )
     charts = [

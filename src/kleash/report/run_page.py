@@ -9,13 +9,16 @@ from kleash.errors import RunDirError
 from kleash.report.catalogue import meaning, title, unit
 from kleash.report.markup import Html, escape, join
 from kleash.report.page import Section, folded, page, prose
-from kleash.report.run_charts import RunCharts
+from kleash.report.run_charts import chart_sections, time_section
 from kleash.report.run_samples import samples_section
 from kleash.report.run_summary import summary
 from kleash.report.tables import settings_table, table
 from kleash.report.wording import number, with_error
 from kleash.runs.reader import RunReader
 from kleash.runs.schema import REPORT
+
+DRAWN_FACTS = ("reward_health",)
+"""Facts about a run that have a section of their own."""
 
 
 def write_report(run_dir: Path | str) -> Path:
@@ -47,12 +50,11 @@ def write_report(run_dir: Path | str) -> Path:
 
 def render_report(reader: RunReader) -> str:
     """Return the report of a run as a page."""
-    charts = RunCharts(reader)
     sections = [
-        *charts.sections(),
-        samples_section(reader),
+        *chart_sections(reader),
+        *samples_section(reader),
         _events(reader),
-        charts.time(),
+        *time_section(reader),
         Section("Numbers and settings", join([_numbers(reader), _settings(reader)])),
     ]
     return page(f"{_name(reader)} · Kleash", join([_header(reader), summary(reader)]), sections)
@@ -105,5 +107,6 @@ def _numbers(reader: RunReader) -> Html:
 
 def _settings(reader: RunReader) -> Html:
     settings = settings_table(reader.config, caption="The resolved settings, defaults included.")
-    facts = settings_table(reader.meta, caption="Versions, fingerprints and other facts about the run.")
+    known = {name: fact for name, fact in reader.meta.items() if name not in DRAWN_FACTS}
+    facts = settings_table(known, caption="Versions, fingerprints and other facts about the run.")
     return join([folded("Settings", settings), folded("About this run", facts)])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from kleash.report import heatmap
 from kleash.report.markup import Html, escape, join
 from kleash.report.page import Section, columns, folded, prose
+from kleash.report.run_summary import algorithm
 from kleash.report.wording import number
 from kleash.runs.reader import RunReader
 from kleash.runs.records import Sample
@@ -17,11 +18,13 @@ MOST_PAIRS = 24
 Pair = tuple[Sample | None, Sample | None]
 
 
-def samples_section(reader: RunReader) -> Section:
-    """Return the held-out pairs; a run that has none yet shows the replies of its newest step."""
+def samples_section(reader: RunReader) -> list[Section]:
+    """Return the held-out pairs; a run that has none yet shows its newest replies, a reward model has none at all."""
+    if algorithm(reader.config) == "reward_model":
+        return []
     pairs = pair_up(reader.samples("before"), reader.samples("after"))
     if not any(after for _, after in pairs):
-        return Section("Samples", _newest(reader, pairs))
+        return [Section("Samples", _newest(reader))]
     text = prose(
         "Replies to the same prompts before and after training, in the prompts' order: none was chosen.",
         "A token's colour is KL(policy ‖ reference) where it was written; point at one to read it.",
@@ -29,7 +32,7 @@ def samples_section(reader: RunReader) -> Section:
     shown = [_pair(*pair) for pair in pairs[:MOST_PAIRS]]
     rest = shown[OPEN_PAIRS:]
     more = folded(f"{len(rest)} more prompts", join(rest)) if rest else Html()
-    return Section("Samples", join([text, heatmap.legend(), *shown[:OPEN_PAIRS], more]))
+    return [Section("Samples", join([text, heatmap.legend(), *shown[:OPEN_PAIRS], more]))]
 
 
 def pair_up(before: Sequence[Sample], after: Sequence[Sample]) -> list[Pair]:
@@ -43,11 +46,10 @@ def _newest_by_place(samples: Iterable[Sample]) -> dict[tuple[int, int], Sample]
     return {(sample.prompt_index, sample.sample_index): sample for sample in by_step}
 
 
-def _newest(reader: RunReader, pairs: Sequence[Pair]) -> Html:
-    """Show what there is while a run has not ended: the newest step's replies, else those before training."""
-    steps = reader.steps()
-    replies = reader.samples(step=steps[-1].step) if steps else []
-    replies = replies or [before for before, _ in pairs if before]
+def _newest(reader: RunReader) -> Html:
+    """Show what there is while a run has not ended: the replies of the newest step that has any."""
+    by_step = (reader.samples(step=step.step) for step in reversed(reader.steps()))
+    replies = next((found for found in by_step if found), []) or reader.samples("before")
     if not replies:
         return prose("No samples were recorded.")
     text = prose(f"Replies of step {replies[0].step}; pairs from before and after training come when the run ends.")
@@ -68,7 +70,7 @@ def _alone(sample: Sample) -> Html:
 def _side(name: str, sample: Sample | None) -> Html:
     if sample is None:
         return Html(f'<div class="side"><h4><b>{name}</b></h4><p class="heat empty">(not recorded)</p></div>')
-    facts = [f"reward {number(sample.reward)}"]
+    facts = [f"reward {number(sample.reward)}"] if sample.reward is not None else []
     facts += [f"gold {number(sample.gold)}"] if sample.gold is not None else []
     facts += [f"KL {number(sample.kl)} nats", f"{len(sample.tokens)} tokens"]
     facts += [] if sample.stopped else ["cut at the limit"]

@@ -58,7 +58,7 @@ def _on_policy(reader: RunReader) -> Headline:
     where, rewards = _reward_points(reader, "reward/proxy")
     gained = change_sentence("Mean reward", where, rewards) if rewards else Html("No reward was recorded.")
     gold_where, gold = _reward_points(reader, "reward/gold")
-    measured = [change_sentence("Gold, which is only measured,", gold_where, gold)] if gold else []
+    measured = [change_sentence("Gold reward", gold_where, gold)] if gold else []
     tiles = [
         *last_tile("Reward", rewards, where),
         *last_tile("Gold reward", gold, gold_where),

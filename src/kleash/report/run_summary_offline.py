@@ -13,8 +13,8 @@ from kleash.runs.reader import RunReader
 
 COIN = 0.5
 ASIDE = (
-    "± is one standard error over prompts, not over runs. KL is that of the last evaluation, exact over the vocabulary, "
-    "on replies sampled to held-out prompts."
+    "± is one standard error over prompts, not over runs. KL is that of the last evaluation, exact over the "
+    "vocabulary, on replies sampled to held-out prompts."
 )
 
 
@@ -22,9 +22,7 @@ def dpo(reader: RunReader) -> Headline:
     """Return how well comparisons are told apart, what that did to reward, and how far it took the policy."""
     where, accuracy = held_out_or_training(reader, "preference/accuracy")
     learned = (
-        change_sentence("Accuracy", f"{where} comparisons", accuracy)
-        if accuracy
-        else Html("No accuracy was recorded.")
+        change_sentence("Accuracy", f"{where} comparisons", accuracy) if accuracy else Html("No accuracy was recorded.")
     )
     tiles = [
         *last_tile("Accuracy", accuracy, f"{where} comparisons"),
@@ -54,8 +52,10 @@ def reward_model(reader: RunReader) -> Headline:
     measured = health.get("accuracy")
     where, points = held_out_or_training(reader, "preference/accuracy")
     if measured:
-        learned, small = _accuracy(measured, health), "held-out comparisons, 95 %"
-        accuracy = [Tile("Accuracy", _interval(measured), small)]
+        learned = _accuracy(measured, health)
+        accuracy = [
+            Tile("Accuracy", number(measured["value"]), f"{number(measured['low'])} to {number(measured['high'])}")
+        ]
     elif points:
         learned = change_sentence("Accuracy", f"{where} comparisons", points)
         accuracy = last_tile("Accuracy", points, f"{where} comparisons")
@@ -73,11 +73,11 @@ def reward_model(reader: RunReader) -> Headline:
 
 
 def _accuracy(measured: Mapping[str, float], health: Mapping[str, Any]) -> Html:
-    amount = bold("reward", _interval(measured))
-    ties = health.get("ties", 0)
-    decided = health["comparisons"] - ties
-    aside = f" ({number(ties)} ties left out)" if ties else ""
-    sentence = f"The chosen answer scores higher in {amount} of {number(decided)} held-out comparisons{aside}"
+    """Say how often the chosen side scores higher; ties have no chosen side."""
+    ties = health["ties"]
+    left_out = f" ({number(ties)} ties left out)" if ties else ""
+    amount = bold("reward", with_interval(measured["value"], measured["low"], measured["high"]))
+    sentence = f"Accuracy on {number(health['comparisons'] - ties)} held-out comparisons{left_out} is {amount}"
     coin = measured["low"] <= COIN <= measured["high"]
     return Html(f"{sentence}, which cannot be told from a coin." if coin else f"{sentence}.")
 
@@ -87,13 +87,9 @@ def _holes(health: Mapping[str, Any]) -> list[Html]:
         return []
     found = holes(health["odd_answers"])
     if not found:
-        return [Html("No answer that is none scores above the chosen ones.")]
+        return [Html("On average no empty, repeated or truncated answer scores above a chosen one.")]
     named = bold("drift", " and ".join(f"{kind} answers" for kind in found))
     return [Html(f"It has a hole: {named} score above the chosen ones.")]
-
-
-def _interval(measured: Mapping[str, float]) -> str:
-    return with_interval(measured["value"], measured["low"], measured["high"])
 
 
 def _measured_tile(name: str, value: float | None, small: str) -> list[Tile]:
@@ -102,7 +98,7 @@ def _measured_tile(name: str, value: float | None, small: str) -> list[Tile]:
 
 def _rewards(reader: RunReader) -> list[Html]:
     """Return how reward and gold changed on sampled replies, for what there is of them."""
-    named = (("Mean reward", "eval/reward/proxy"), ("Gold", "eval/reward/gold"))
+    named = (("Mean reward", "eval/reward/proxy"), ("Gold reward", "eval/reward/gold"))
     found = [(name, reader.series(key)) for name, key in named]
     return [change_sentence(name, "sampled replies", points) for name, points in found if points]
 

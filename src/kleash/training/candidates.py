@@ -56,7 +56,7 @@ def candidate_pairs(config: RunConfig, count: int, progress: Progress) -> list[P
         for i in range(per_prompt)
         for p, prompt in enumerate(prompts)
     )
-    return list(_pairs(by_round, policy.name))[:count]
+    return list(_pairs(by_round, config.model.name))[:count]
 
 
 def _pairs(drawn: Iterator[tuple[RenderedPrompt, str, str]], source: str) -> Iterator[Pair]:

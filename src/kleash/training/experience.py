@@ -44,6 +44,8 @@ class Rewards:
     num_clipped: int
     by_function: Mapping[str, Floats] = field(default_factory=dict)
     """Each function's own scores, where there are several."""
+    asked: bool = True
+    """Whether there was anything to ask for a score."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,7 @@ def gather(
 def unrewarded(count: int) -> Rewards:
     """Rewards of samples that are only measured: none has a score."""
     nothing = np.full(count, np.nan)
-    return Rewards(nothing, nothing, None, np.zeros(count, dtype=np.bool_), 0)
+    return Rewards(nothing, nothing, None, np.zeros(count, dtype=np.bool_), 0, asked=False)
 
 
 def _reference(function: str | Callable[..., Any]) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -17,6 +19,8 @@ from kleash.models.names import DEMO, load_tokenizer
 from kleash.models.policy import Policy
 from kleash.models.reference import ModelReference
 from kleash.models.scalar_loading import merge as merge_reward_model
+from kleash.report.reward_verdicts import KINDS, signs, verdict
+from kleash.report.wording import with_error
 from kleash.rollout.decoding import DecodingSampler
 from kleash.runs.reader import RunReader
 from kleash.training import state
@@ -67,12 +71,13 @@ def export(run_dir: Path, out: Path, *, step: int | None, merge: bool, observer:
 
 def _export_reward_model(run_dir: Path, config: RunConfig, folder: Path, out: Path, *, merge: bool) -> Path:
     """The folder of its members as it is, or with `merge` one whole AutoModelForSequenceClassification."""
+    whole = merge or config.model.lora is False
     if merge:
         merge_reward_model(folder, out)
     else:
         ignored = shutil.ignore_patterns(state.STATE_FILE, "README.md")
         shutil.copytree(folder, out, ignore=ignored, dirs_exist_ok=True)
-    (out / "README.md").write_text(_card(run_dir, config, folder, None), encoding="utf-8")
+    (out / "README.md").write_text(_reward_model_card(run_dir, config, folder, whole=whole), encoding="utf-8")
     return out
 
 
@@ -180,3 +185,54 @@ def _card(run_dir: Path, config: RunConfig, folder: Path, merged: Numbers | None
         "± is one standard error over prompts. A low KL is no proof of a good model: it only bounds the change.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _reward_model_card(run_dir: Path, config: RunConfig, folder: Path, *, whole: bool) -> str:
+    """Markdown: what a reward model was made from, how often it is right, and what may fool it."""
+    base = demo_model.HUB_ID if config.model.name == DEMO else config.model.name
+    step = int(folder.name.removeprefix("step_"))
+    with RunReader(run_dir) as reader:
+        meta = reader.meta
+        accuracy = [point for point in reader.series("eval/preference/accuracy") if point[0] <= step]
+    lines = [
+        "---",
+        f"base_model: {base}",
+        f"library_name: {'transformers' if whole else 'peft'}",
+        "tags: [kleash, reward-model]",
+        "---",
+        f"# {run_dir.name}, step {step}",
+        "",
+        f"A reward model on {base}, trained by Kleash on {_taught_by(config)}. Weights: "
+        f"{meta.get('weights_source', base)}, SHA-256 `{str(meta.get('reference_fingerprint'))[:16]}`.",
+        "",
+    ]
+    if accuracy:
+        at, value, error = accuracy[-1]
+        lines += [f"Accuracy on held-out comparisons at step {at}: {with_error(value, error)}.", ""]
+    health = meta.get("reward_health")
+    if health:
+        lines += ["Health, measured at the end of the run on held-out comparisons:", "", *_health_tables(health), ""]
+    lines.append(
+        "± is one standard error over prompts. A reward model is a proxy: optimise against it on a leash, and measure "
+        "something else beside it."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _health_tables(health: Mapping[str, Any]) -> list[str]:
+    """Two tables of Markdown: how answers that are none score, and signs of what else the model may pay for."""
+    odd = health["odd_answers"]
+    scores = [
+        f"| {kind}: {KINDS[kind]} | {with_error(found['mean'], found['stderr'])} | {verdict(odd, kind)} |"
+        for kind, found in odd.items()
+    ]
+    rest = [f"| {sign.name} | {sign.value} | {sign.meaning} |" for sign in signs(health)]
+    return [
+        "| answer | score | verdict |",
+        "|---|---|---|",
+        *scores,
+        "",
+        "| sign | value | what it says |",
+        "|---|---|---|",
+        *rest,
+    ]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kleash.metrics import FUNCTION_PREFIX
 from kleash.models.tokenizer import Tokenizer
 from kleash.ops.text import distinct_n, repeated_ngram_share, token_class
-from kleash.training.experience import Experience, Floats
+from kleash.training.experience import Experience, Floats, Rewards
 from kleash.training.scoring import TokenRecord
 
 TOKEN_CLASSES = ("stop", "special", "whitespace", "digit", "punctuation", "word")
@@ -74,16 +74,7 @@ def per_sequence(values: NDArray[np.float64], lengths: NDArray[np.int64]) -> Flo
 def summarize(experience: Experience, record: TokenRecord, tokenizer: Tokenizer) -> Numbers:
     """Reward, KL, entropy, length and text of one experience."""
     numbers, group = Numbers(), experience.group_size
-    rewards = experience.rewards
-    numbers.mean("reward/proxy", rewards.raw, group)
-    numbers.mean("reward/shaped", rewards.shaped, group)
-    if rewards.gold is not None:
-        numbers.mean("reward/gold", rewards.gold, group)
-    for name, values in rewards.by_function.items():
-        numbers.mean(FUNCTION_PREFIX + name, values, group)
-    numbers.metrics["reward/unscored_share"] = float(1 - rewards.scored.mean())
-    numbers.metrics["reward/clipped_share"] = rewards.num_clipped / len(rewards.raw)
-    numbers.metrics["reward/group_sd"] = _group_sd(rewards.shaped, group)
+    _reward(numbers, experience.rewards, group)
     _drift(numbers, experience, record)
     _token_classes(numbers, experience, record, tokenizer)
     ids = [completion.token_ids for completion in experience.completions]
@@ -93,6 +84,20 @@ def summarize(experience: Experience, record: TokenRecord, tokenizer: Tokenizer)
     numbers.metrics["text/distinct_2"] = distinct_n(ids, 2)
     numbers.metrics["text/repeated_4gram"] = repeated_ngram_share(ids, 4)
     return numbers
+
+
+def _reward(numbers: Numbers, rewards: Rewards, group: int) -> None:
+    if rewards.gold is not None:
+        numbers.mean("reward/gold", rewards.gold, group)
+    if not rewards.asked:
+        return
+    numbers.mean("reward/proxy", rewards.raw, group)
+    numbers.mean("reward/shaped", rewards.shaped, group)
+    for name, values in rewards.by_function.items():
+        numbers.mean(FUNCTION_PREFIX + name, values, group)
+    numbers.metrics["reward/unscored_share"] = float(1 - rewards.scored.mean())
+    numbers.metrics["reward/clipped_share"] = rewards.num_clipped / len(rewards.raw)
+    numbers.metrics["reward/group_sd"] = _group_sd(rewards.shaped, group)
 
 
 def _drift(numbers: Numbers, experience: Experience, record: TokenRecord) -> None:

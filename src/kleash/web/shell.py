@@ -198,7 +198,7 @@ def _is_loopback(host: str) -> bool:
 
 def _is_wildcard(host: str) -> bool:
     address = ip_address(host)
-    return host == "" or (address is not None and address.is_unspecified)
+    return address is not None and address.is_unspecified
 
 
 def _bind(host: str, port: int) -> socket.socket:
