@@ -37,7 +37,7 @@ clean: ## remove .venv and caches; runs are kept
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/demo.installed: EXTRAS = demo
-.venv/dev.installed: EXTRAS = demo,data,dev
+.venv/dev.installed: EXTRAS = demo,data,label,judge,dev
 .venv/bench.installed: EXTRAS = demo,data,bench
 
 .venv/%.installed: pyproject.toml constraints.txt | .venv/bin/python

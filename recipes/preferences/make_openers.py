@@ -1,20 +1,16 @@
-"""Write `openers.txt`: 400 neutral beginnings of sentences, for a model to continue: `python make_openers.py`.
+"""Write `openers.txt`: 400 beginnings of sentences, for a model to continue: `python make_openers.py`.
 
-An opener names something that people have opinions about and stops before the opinion. Three frames are filled from
-lists: a thing in a place ("The armchair in the study"), somebody's deed ("Our postman mentioned the ladder and"), and
-a thing at a moment ("Before lunch the printer in room nine"). The seed is fixed; an opener that the demo has is left
-out.
+An opener asks for an opinion about a thing ("I think that the armchair in the study is") and holds none itself: the
+lexicon gives each exactly 0. The seed is fixed.
 """
 
 from __future__ import annotations
 
 import random
-from importlib import resources
 from pathlib import Path
 
 SEED = 0
 COUNT = 400
-LONGEST = 7
 
 THINGS = {
     "armchair": "in the study",
@@ -83,55 +79,15 @@ THINGS = {
     "yoghurt": "from the mountain dairy",
 }
 
-PEOPLE = (
-    "Our postman",
-    "My aunt",
-    "The electrician",
-    "A student from Oslo",
-    "His grandmother",
-    "Their landlord",
-    "The twins upstairs",
-    "Her cousin",
-    "The librarian",
-    "My old flatmate",
-    "The goalkeeper",
-    "A woman in red",
-    "The bus driver",
-    "Somebody at work",
-    "The new tenant",
-    "The night porter",
-)
-
-DEEDS = (
-    "mentioned the ladder",
-    "opened the side gate",
-    "carried the boxes upstairs",
-    "cooked rice and beans",
-    "called about the invoice",
-    "sang the third song",
-    "measured the bedroom floor",
-    "read the last page",
-    "ordered the vegetable soup",
-    "parked beside our van",
-    "walked the dog twice",
-    "repainted the front door",
-    "wrote to the council",
-    "watched the evening news",
-    "moved to another street",
-    "tried the brown shoes",
-)
-
-ENDINGS = ("and", "while", "because", "so", "before")
-
-MOMENTS = (
-    "Before lunch",
-    "Around noon",
-    "Last autumn",
-    "This time",
-    "Until yesterday",
-    "These days",
-    "On Friday",
-    "Tonight",
+OPINIONS = (
+    "{} was so",
+    "I think that {} is",
+    "In my view {} was",
+    "What I felt about {} was",
+    "My review of {}: it is",
+    "Everybody says that {} is",
+    "After an hour with {} I was",
+    "To tell you about {}: it was",
 )
 
 
@@ -141,22 +97,10 @@ def main() -> None:
 
 
 def openers() -> list[str]:
-    """Return `COUNT` different openers of at most `LONGEST` words, the same ones each time.
-
-    All things are among them once; deeds and moments share the rest equally.
-    """
-    generator = random.Random(SEED)
-    taken = set((resources.files("kleash.demo") / "openers.txt").read_text(encoding="utf-8").splitlines())
-    things = [f"The {thing} {place}" for thing, place in THINGS.items()]
-    deeds = [f"{person} {deed} {ending}" for person in PEOPLE for deed in DEEDS for ending in ENDINGS]
-    moments = [f"{moment} the {thing} {place}" for moment in MOMENTS for thing, place in THINGS.items()]
-    things, deeds, moments = (
-        [opener for opener in frame if len(opener.split()) <= LONGEST and opener not in taken]
-        for frame in (things, deeds, moments)
-    )
-    half = (COUNT - len(things)) // 2
-    drawn = [*things, *generator.sample(deeds, half), *generator.sample(moments, COUNT - len(things) - half)]
-    return generator.sample(drawn, COUNT)
+    """Return `COUNT` different openers, the same ones each time: opinions asked about things."""
+    subjects = [f"the {thing} {place}" for thing, place in THINGS.items()]
+    every = [opinion.format(subject) for opinion in OPINIONS for subject in subjects]
+    return [opener[0].upper() + opener[1:] for opener in random.Random(SEED).sample(every, COUNT)]
 
 
 if __name__ == "__main__":

@@ -71,6 +71,52 @@ def test_an_evaluation_has_its_line_and_the_last_one_is_no_step(capsys):
     assert last == "held out   after 55 steps: reward 0.500 ± 0.062, KL 6.25 ± 0.25 nats per sequence"
 
 
+TEXT = {
+    "loss/preference": 0.625, "preference/accuracy": 0.75, "preference/margin": 0.5, "time/total": 2.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("metrics", "line"),
+    [
+        (
+            TEXT | {"preference/chosen_drift": -1.5, "preference/rejected_drift": -4.25},
+            "step 3  loss 0.625  accuracy 0.750±0.062  margin 0.500  chosen drift nats/sequence −1.50  "
+            "rejected drift nats/sequence −4.25  s/step 2",
+        ),
+        (
+            TEXT | {"preference/chosen_score": 1.0, "preference/rejected_score": 0.5},
+            "step 3  loss 0.625  accuracy 0.750±0.062  margin 0.500  s/step 2",
+        ),
+        (
+            {"loss/sft": 2.25, "throughput/tokens_per_second": 1500.0, "time/total": 2.0},
+            "step 3  loss nats/token 2.25  tokens/s 1,500  s/step 2",
+        ),
+    ],
+)
+def test_a_step_on_written_text_has_columns_of_its_own(capsys, metrics, line):
+    errors = {key: 0.0625 for key in metrics if key == "preference/accuracy"}
+    Plain(KL).stepped(Step(3, metrics, errors))
+    assert lines_of(capsys) == [line]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "said"),
+    [
+        (
+            {"preference/accuracy": 0.75, "reward/proxy": 0.5, "reward/gold": 0.25, KL: 6.25},
+            "accuracy 0.750, reward 0.500, gold 0.250, KL 6.25 nats per sequence",
+        ),
+        ({"preference/accuracy": 0.75, "preference/agreement": 0.875}, "accuracy 0.750, agreement 0.875"),
+        ({"loss/sft": 2.25, KL: 6.25}, "loss 2.25 nats per token, KL 6.25 nats per sequence"),
+        ({"preference/accuracy": 0.75, "reward/proxy": None}, "accuracy 0.750"),
+    ],
+)
+def test_an_evaluation_says_what_it_measured(capsys, metrics, said):
+    Plain(KL).stepped(Step(40, {f"eval/{key}": value for key, value in metrics.items()}))
+    assert lines_of(capsys) == [f"held out   after 40 steps: {said}"]
+
+
 def test_how_a_run_ended(tmp_path):
     assert closing(tmp_path, "finished", "") == [f"finished   {tmp_path}"]
     (tmp_path / "report.html").touch()
@@ -129,6 +175,17 @@ def test_the_terminal_keeps_the_last_eight_steps_within_80_columns(terminal, tmp
         "11 0.412±0.031 5.83±0.21 6 0.0412 2.32 23.9 3\u202f% 0.931 4.82".replace("\u202f", " ").split()
     )
     assert max(len(line) for line in [header, *rows]) <= 80
+
+
+def test_a_table_of_comparisons_fits_80_columns(terminal, tmp_path):
+    drift = {"preference/chosen_drift": -11.25, "preference/rejected_drift": -104.25}
+    with terminal.live:
+        for number in range(2):
+            terminal.stepped(Step(number, TEXT | drift, dict.fromkeys(drift, 2.125)))
+        terminal.ended(tmp_path, "finished", "")
+    lines = [line for line in seen(terminal) if "−104.2±2.1" in line]
+    assert len(lines) >= 2
+    assert max(map(len, seen(terminal)[:-1])) <= 80
 
 
 def test_facts_and_checks_stay_clear_of_their_label(terminal):

@@ -38,11 +38,30 @@ def rows(text):
 def test_list_has_a_line_a_run(run_dir, capsys):
     assert main(["runs", "list", str(run_dir.parent)]) == 0
     header, line = rows(capsys.readouterr().out)
-    assert header == ["run", "status", "algorithm", "model", "steps", "reward", "KL", "beta", "started"]
+    assert header == ["run", "status", "algorithm", "model", "steps", "result", "KL", "beta", "started"]
     assert line[:8] == [
-        str(run_dir), "stopped", "rloo", "tiny", "2", "1.250 ± 0.062", "5.50 nats per sequence", "0.0625",
+        str(run_dir), "stopped", "rloo", "tiny", "2", "reward 1.250 ± 0.062", "5.50 nats per sequence", "0.0625",
     ]  # fmt: skip
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", line[8])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "metrics", "result", "kl"),
+    [
+        ("dpo", {"preference/accuracy": 0.5, "eval/preference/accuracy": 0.75, "eval/reward/proxy": 0.125},
+         "accuracy 0.750", "2 nats per sequence"),
+        ("reward_model", {"preference/accuracy": 0.5}, "accuracy 0.500", "2 nats per sequence"),
+        ("sft", {"loss/sft": 3.0, "eval/loss/sft": 2.25}, "loss 2.25", "2 nats per sequence"),
+        ("sft", {}, "–", "2 nats per sequence"),
+    ],
+)  # fmt: skip
+def test_list_names_the_number_that_a_run_is_about(tmp_path, capsys, algorithm, metrics, result, kl):
+    with RunWriter.create(tmp_path / "runs" / "one", {"algorithm": {"type": algorithm}}, {}) as writer:
+        writer.write_step(Step(0, metrics | {"eval/kl/exact_per_sequence": 2.0, "time/total": 1.0}))
+    assert main(["runs", "list", str(tmp_path / "runs")]) == 0
+    _, line = rows(capsys.readouterr().out)
+    assert line[2] == algorithm
+    assert line[5:7] == [result, kl]
 
 
 def test_a_run_that_cannot_be_read_hides_no_other(run_dir, capsys):

@@ -119,6 +119,14 @@ def test_bars_stand_for_counts():
     assert "Histogram of 7 replies: from 0 to 4, mean 2.31 nats." in "".join(figure.itertext())
 
 
+def test_a_histogram_has_a_colour_a_note_and_zero_on_its_axis():
+    figure = draw(histogram("Margin", [-2.0, -1.0, NAN], unit="reward", bins=2, tone="reward", note="Left is wrong."))
+    bars = of_class(figure, "bar")
+    assert [bar.find("title").text for bar in bars] == ["−2 to −1 reward: 1", "−1 to 0 reward: 1"]
+    assert {bar.get("class") for bar in bars} == {"bar reward"}
+    assert of_class(figure, "note")[0].text == ("Left is wrong. 1 of 3 values are not finite and are not drawn.")
+
+
 def test_a_histogram_of_nothing_says_so():
     assert "Not recorded in this run." in histogram("KL", [])
     assert "Not recorded in this run." in histogram("KL", [NAN])

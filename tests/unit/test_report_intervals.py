@@ -85,3 +85,11 @@ def test_names_are_escaped():
     html = interval_rows("<b>", [Interval("<i>", 1.0, 0.5, 1.5)], unit="<u>")
     assert "<i>" not in html
     assert ElementTree.fromstring(html).find("figcaption/span").text == "<b>"
+
+
+def test_an_axis_that_does_not_begin_at_zero_has_fractions():
+    curve = Curve("observed", [(0.75, Interval("stated", 0.5, 0.25, 0.75))])
+    html = interval_curves("p", [curve], unit="share", axis="stated", across=(0.5, 1.0))
+    # the plot goes from 46 to 480 - 12 = 468, so the middle is at 257
+    assert float(of_class(html, "dot")[0].get("cx")) == 257.0
+    assert {"0.5", "0.6", "0.7", "0.8", "0.9", "1.0"} <= set(texts(html))

@@ -20,7 +20,7 @@ from kleash.rewards.judge import JudgeTally
 from kleash.rewards.judge_reward import make_judge
 from kleash.rewards.judging import Progress, ScoreTally, judge_queue, score_queue
 
-NOISE = ("noise", "seed")
+NOISE = ("tie_within", "noise", "seed")
 
 
 def run(
@@ -37,7 +37,7 @@ def run(
     Args:
         store: file or URL of the label store.
         model: a judge; `options` are then those of the `judge` table, with `rubric` a file.
-        reward: a reward function, `module:function`; `options` are then noise and seed.
+        reward: a reward function, `module:function`; `options` are then tie_within, noise and seed.
         annotator: whose votes they are; None takes the name of the model or the function.
         limit: pairs at most.
         options: those that were given.

@@ -14,6 +14,8 @@ from kleash.report.tables import table
 from kleash.report.wording import number, percent, with_error
 
 NO_INTERVAL = float("nan")
+STATED = (0.47, 1.0)
+"""Reach of stated probabilities: that of the preferred side is at least a half."""
 
 
 def sections(health: Mapping[str, Any]) -> list[Section]:
@@ -47,8 +49,8 @@ def _calibration(bins: Sequence[Mapping[str, float]]) -> Html:
         "How often it is right, by what it states",
         [Curve("as stated", diagonal, "quiet"), Curve("observed", found, "reward")],
         unit="observed share",
-        axis="p",
-        across=(0.5, 1.0),
+        axis="stated",
+        across=STATED,
         include=(0.5, 1.0),
     )
 

@@ -69,7 +69,9 @@ def signs(health: Mapping[str, Any]) -> list[Sign]:
     if (value := health.get("length_correlation")) is not None:
         found.append(Sign("Correlation of score and length", number(value), _length_meaning(value)))
     if (value := health.get("longer_wins")) is not None:
-        meaning = "share of comparisons of unequal length in which it prefers the longer side; 0.5 if length is nothing"
+        meaning = (
+            "share of comparisons of unequal length in which it prefers the longer side; half if length is nothing"
+        )
         found.append(Sign("Longer side preferred", percent(value), meaning))
     if (value := health.get("agreement")) is not None:
         meaning = "pairs of members that prefer the same side; where they part, the score is a guess"
@@ -97,7 +99,7 @@ def _tail_meaning(value: float | None) -> str:
             "heavy: a few answers score far above the rest, and such a reward can be raised without end at little KL; "
             "clip it, the leash alone does not keep it honest"
         )
-    return "light: to raise this reward far costs KL, so a leash holds it"
+    return "light: raising this reward far costs KL, which is what a leash limits"
 
 
 def _difference(answers: Means, kind: str, other: str) -> float:

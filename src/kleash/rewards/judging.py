@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -35,7 +36,7 @@ class ScoreTally:
 
     Attributes:
         scored: pairs with a vote, ties included.
-        ties: pairs with equal scores; noise leaves them alone.
+        ties: pairs with scores that are too close; noise leaves them alone.
         flipped: pairs where noise turned the vote round.
         unscored: pairs where the function gave a side no score; stored without a choice.
     """
@@ -98,6 +99,7 @@ def score_queue(
     reward: Reward,
     annotator: str,
     *,
+    tie_within: float = 0.0,
     noise: float = 0.0,
     seed: int = 0,
     limit: int | None = None,
@@ -105,13 +107,14 @@ def score_queue(
 ) -> ScoreTally:
     """Vote for the completion that a reward function pays more, on every pair that `annotator` has not voted on.
 
-    Equal scores are a tie. Any other vote is turned round with probability `noise`, decided by a hash of the seed and
+    Scores at most `tie_within` apart are a tie, as people call answers that are too close. Any other vote is turned round with probability `noise`, decided by a hash of the seed and
     the pair's texts: the same pairs each time, whatever else is in the queue and however often it was interrupted.
 
     Args:
         store: the queue.
         reward: called with prompts and completions alone; a queue has no further columns.
         annotator: the name that the votes are stored under.
+        tie_within: difference of rewards up to which neither is better; 0: equal scores alone.
         noise: probability of a wrong vote, from 0 to 1.
         seed: of the noise.
         limit: vote on so many pairs at most; None: all.
@@ -121,17 +124,19 @@ def score_queue(
         Counts over this call.
 
     Raises:
-        ConfigError: noise that is no probability.
+        ConfigError: noise that is no probability, or a negative `tie_within`.
         DataError: the reward raised, or returned something that is not a number or None each.
     """
     if not 0 <= noise <= 1:
         raise ConfigError(f"noise = {noise:g} is no probability of a wrong vote. Give a number from 0 to 1.")
+    if not 0 <= tie_within < math.inf:
+        raise ConfigError(f"tie_within = {tie_within:g} is no difference of rewards. Give a number of at least 0.")
     pairs = _open_pairs(store, annotator, limit)
     tally = ScoreTally()
     for start in range(0, len(pairs), REWARD_BATCH):
         batch = pairs[start : start + REWARD_BATCH]
         for done, (pair, scores) in enumerate(zip(batch, _scores(reward, batch), strict=True), start + 1):
-            choice = _choice(*scores)
+            choice = _choice(*scores, tie_within)
             flipped = choice in ("first", "second") and _uniform(seed, pair) < noise
             if choice is None:
                 store.vote(annotator, _id(pair), None, note=f"{reward.name} gave no score: {scores}")
@@ -178,10 +183,10 @@ def _completion(pair: Pair, text: str) -> Text:
     return text if isinstance(pair.prompt, str) else [{"role": "assistant", "content": text}]
 
 
-def _choice(first: Score, second: Score) -> Choice | None:
+def _choice(first: Score, second: Score, tie_within: float) -> Choice | None:
     if first is None or second is None:
         return None
-    return "tie" if first == second else "first" if first > second else "second"
+    return "tie" if abs(first - second) <= tie_within else "first" if first > second else "second"
 
 
 def _uniform(seed: int, pair: Pair) -> float:

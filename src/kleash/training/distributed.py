@@ -31,6 +31,7 @@ def gathered(accelerator: Accelerator, experience: Experience, record: TokenReco
             by_function={
                 name: np.concatenate([r.by_function[name] for r in rewards]) for name in rewards[0].by_function
             },
+            asked=rewards[0].asked,
         ),
     ), TokenRecord(
         policy_logprobs=np.concatenate([r.policy_logprobs for r in records]),

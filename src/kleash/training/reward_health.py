@@ -82,6 +82,8 @@ def calibration(margin: Scores) -> list[dict[str, float]]:
 
     The stated probability is sigmoid(|margin|), that of the side it prefers.
     """
+    if not len(margin):
+        return []
     stated = 1 / (1 + np.exp(-np.abs(margin)))
     right = np.where(margin == 0, 0.5, margin > 0)
     order = np.argsort(stated)
