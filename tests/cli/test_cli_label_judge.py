@@ -51,7 +51,7 @@ def test_a_judge_votes_and_is_counted(store, tmp_path, capsys):
     rubric = tmp_path / "rubric.txt"
     rubric.write_text("Good is better.\n")
     with judge_server(honest) as server:
-        run(store, "--model", "judge-1", "--base-url", server.base_url, "--rubric", str(rubric), "--limit", "4")
+        run("--store", store, "--model", "judge-1", "--base-url", server.base_url, "--rubric", str(rubric), "--limit", "4")
     assert "Good is better." in server.requests[0].message
     assert votes(store) == [("judge-1", "first")] * 4
     assert table(capsys) == {
@@ -72,7 +72,7 @@ def test_a_judge_votes_and_is_counted(store, tmp_path, capsys):
 def test_prices_give_a_cost_and_missing_token_counts_are_said(store, capsys):
     prices = ("--price-per-million-input", "1000", "--price-per-million-output", "0")
     with judge_server(lambda request: Act("A", usage=None)) as server:
-        run(store, "--model", "judge-1", "--base-url", server.base_url, "--limit", "1", *prices)
+        run("--store", store, "--model", "judge-1", "--base-url", server.base_url, "--limit", "1", *prices)
     printed = table(capsys)
     assert printed["replies without a token count"] == "2"
     assert printed["cost"] == "0"
@@ -82,7 +82,7 @@ def test_prices_give_a_cost_and_missing_token_counts_are_said(store, capsys):
 def test_a_reward_function_votes(store, tmp_path, capsys):
     file = tmp_path / "rewards.py"
     file.write_text("def goodness(completions):\n    return [float('good' in text) for text in completions]\n")
-    run(store, "--reward", f"{file}:goodness", "--noise", "1", "--seed", "3", "--annotator", "contrary")
+    run("--store", store, "--reward", f"{file}:goodness", "--noise", "1", "--seed", "3", "--annotator", "contrary")
     assert votes(store) == [("contrary", "second")] * PAIRS
     assert table(capsys) == {"scored": "5", "ties": "0", "turned round": "5", "unscored": "0"}
 
@@ -90,7 +90,7 @@ def test_a_reward_function_votes(store, tmp_path, capsys):
 @pytest.mark.parametrize("words", [(), ("--model", "demo", "--reward", "m:f")])
 def test_exactly_one_votes(store, words):
     with pytest.raises(ConfigError) as caught:
-        run(store, *words)
+        run("--store", store, *words)
     assert str(caught.value) == "Say who votes: --model for a judge or --reward for a function, one of the two."
 
 
@@ -109,7 +109,7 @@ def test_exactly_one_votes(store, words):
 )
 def test_an_option_without_effect_is_refused(store, words, message):
     with pytest.raises(ConfigError) as caught:
-        run(store, *words)
+        run("--store", store, *words)
     assert str(caught.value) == message
 
 
@@ -117,9 +117,9 @@ def test_a_rubric_that_says_nothing_is_refused(store, tmp_path):
     missing, empty = tmp_path / "missing.txt", tmp_path / "empty.txt"
     empty.write_text(" \n")
     with pytest.raises(ConfigError, match=r"missing\.txt cannot be read: No such file or directory\. Give a text file"):
-        run(store, "--model", "demo", "--rubric", str(missing))
+        run("--store", store, "--model", "demo", "--rubric", str(missing))
     with pytest.raises(ConfigError, match=r'empty\.txt is empty\. Write into it what "better" means'):
-        run(store, "--model", "demo", "--rubric", str(empty))
+        run("--store", store, "--model", "demo", "--rubric", str(empty))
 
 
 @pytest.mark.parametrize(
@@ -129,10 +129,10 @@ def test_a_rubric_that_says_nothing_is_refused(store, tmp_path):
         (("--noise", "1.5"), "'1.5' is not a probability: a number from 0 to 1"),
         (("--noise", "much"), "'much' is not a probability: a number from 0 to 1"),
         (("--requests-per-minute", "0"), "'0' is not a number above 0"),
-        (("--price-per-million-input", "-1"), "'-1' is not a price: a number of at least 0"),
+        (("--price-per-million-input", "-1"), "'-1' is not a number of at least 0"),
     ],
 )
 def test_numbers_out_of_range_are_refused(words, message, capsys):
     with pytest.raises(SystemExit):
-        parsed("labels.db", *words)
+        parsed(*words)
     assert message in capsys.readouterr().err

@@ -210,6 +210,23 @@ def test_a_reward_votes_for_what_it_pays_more(store):
     assert list(votes_of(store, "length").values()) == ["first", "second", "tie"]
 
 
+def test_rewards_that_are_close_are_a_tie(store):
+    store.add([Pair("p", "12345", "123"), Pair("p", "1234", "123"), Pair("p", "12", "123")])
+    assert score_queue(store, resolve(longer), "length", tie_within=1.0, noise=1.0) == ScoreTally(
+        scored=3, ties=2, flipped=1
+    )
+    assert list(votes_of(store, "length").values()) == ["second", "tie", "tie"]
+
+
+@pytest.mark.parametrize("tie_within", [-0.5, float("nan"), float("inf")])
+def test_a_difference_that_is_none_is_refused(store, tie_within):
+    with pytest.raises(ConfigError) as caught:
+        score_queue(store, resolve(longer), "length", tie_within=tie_within)
+    assert str(caught.value) == (
+        f"tie_within = {tie_within:g} is no difference of rewards. Give a number of at least 0."
+    )
+
+
 def test_a_side_without_a_score_leaves_the_pair_without_a_choice(store):
     store.add([Pair("p", "a", "b")])
     reward = resolve(lambda completions: [1.0, None], name="half")

@@ -107,7 +107,7 @@ def score_table(tally: ScoreTally) -> Table:
     _rows(
         table,
         ("scored", tally.scored, "pairs, stored with a choice"),
-        ("ties", tally.ties, "equal scores"),
+        ("ties", tally.ties, "too close to call"),
         ("turned round", tally.flipped, "by the noise"),
         ("unscored", tally.unscored, "stored without a choice"),
     )
