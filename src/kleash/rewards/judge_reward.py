@@ -31,11 +31,12 @@ class WinRate:
     """Does a completion beat what the frozen reference wrote to the same prompt?
 
     Attributes:
+        judge: who is asked.
         tally: over all questions so far.
     """
 
     def __init__(self, judge: Judge) -> None:
-        self._judge = judge
+        self.judge = judge
         self.tally = JudgeTally(prices=judge.prices)
 
     def __call__(
@@ -52,7 +53,7 @@ class WinRate:
             Question(prompt, completion_text(ours), completion_text(theirs))
             for prompt, ours, theirs in zip(prompts, completions, reference_completions, strict=True)
         ]
-        choices, self.tally = ask_all(self._judge, questions, self.tally)
+        choices, self.tally = ask_all(self.judge, questions, self.tally)
         return [FIRST_WINS[choice] for choice in choices]
 
 
@@ -60,11 +61,12 @@ class Preference:
     """Which of two consecutive completions of the same prompt is better?
 
     Attributes:
+        judge: who is asked.
         tally: over all questions so far.
     """
 
     def __init__(self, judge: Judge) -> None:
-        self._judge = judge
+        self.judge = judge
         self.tally = JudgeTally(prices=judge.prices)
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Any]) -> list[float | None]:
@@ -80,7 +82,7 @@ class Preference:
         _check_pairs(prompts, completions)
         texts = [completion_text(completion) for completion in completions]
         questions = [Question(prompts[i], texts[i], texts[i + 1]) for i in range(0, len(texts), 2)]
-        choices, self.tally = ask_all(self._judge, questions, self.tally)
+        choices, self.tally = ask_all(self.judge, questions, self.tally)
         firsts = [FIRST_WINS[choice] for choice in choices]
         return [score for first in firsts for score in (first, None if first is None else 1.0 - first)]
 

@@ -24,7 +24,7 @@ from kleash.rewards.function import (
     score,
     takes,
 )
-from kleash.rewards.judge_reward import Preference
+from kleash.rewards.judge_reward import Preference, WinRate
 from kleash.rollout.sampler import Completion
 
 Floats = NDArray[np.float64]
@@ -133,6 +133,30 @@ class Rewarder:
         several = {name: _floats(values) for name, values in scores.by_function.items() if len(self._functions) > 1}
         gold = None if self._gold is None else _floats(evaluate(self._gold, *batch))
         return self.shaped(Rewards(raw, raw, gold, ~np.isnan(raw), 0, several), completions)
+
+    def measuring(self) -> Rewarder:
+        """The same rewards for samples that are only measured: a judge compares each with the reference's."""
+        if not self.pairwise:
+            return self
+        functions = [
+            resolve(WinRate(reward.function.judge)) if isinstance(reward.function, Preference) else reward
+            for reward in self._functions
+        ]
+        return Rewarder(self._settings, functions, self._gold)
+
+    def judged(self) -> dict[str, float | None]:
+        """What a judge's answers came to so far, by metric; nothing without a judge."""
+        tallies = [r.function.tally for r in self._functions if isinstance(r.function, Preference | WinRate)]
+        return {
+            key: value
+            for tally in tallies
+            for key, value in (
+                ("judge/asked", float(tally.asked)),
+                ("judge/unread", float(tally.unparsable + tally.failed)),
+                ("judge/both_orders_agree", tally.agreement),
+                ("judge/cost", tally.cost),
+            )
+        }
 
     def _gold_alone(self, batch: RewardBatch) -> Rewards:
         rewards = unrewarded(len(batch.completions))

@@ -98,7 +98,7 @@ class Session:
             config=self.config,
             policy=self.policy,
             reference=self.reference,
-            rewarder=self.rewarder,
+            rewarder=self.rewarder.measuring(),
             held_out=self.data.held_out,
             make_sampler=self.make_sampler,
             accelerator=self.accelerator,

@@ -75,6 +75,7 @@ def on_policy_step(session: Session, step: int, progress: Progress = quiet) -> S
     if isinstance(session.reference, MovingReference):
         session.reference.follow(step, session.policy.trained())
     _account(session, updated, numbers, step, clock)
+    numbers.metrics |= session.rewarder.judged()
     if learned is not None:
         numbers.metrics |= learned.metrics()
     return StepResult(experience, record, numbers)
