@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src"
-WITHOUT_TORCH = ("errors", "choices", "metrics", "config", "runs", "data", "report", "control", "demo")
+WITHOUT_TORCH = ("errors", "choices", "metrics", "config", "runs", "data", "labels", "report", "control", "web", "demo")
 HELP_SECONDS = 1.0
 
 

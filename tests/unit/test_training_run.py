@@ -106,9 +106,9 @@ def test_a_read_only_folder(make):
         config = make(f"output_dir={folder}")
         from kleash.training import run
 
-        _, data, rewarder = run.prepare(config)
+        prepared = run.prepare(config)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run, "prepare", lambda *_: (None, data, rewarder))
+            patch.setattr(run, "prepare", lambda *_: prepared)
             with as_plain_user(), pytest.raises(RunDirError) as caught:
                 train(config, observer=Silent())
         Path(folder).chmod(0o755)
@@ -184,7 +184,7 @@ def test_prompts_that_have_changed_are_refused_on_resume(make, tmp_path):
     path, prompts = tmp_path / "runs" / "run", tmp_path / "prompts.txt"
     told = prompts.read_text()
     prompts.write_text(told.replace("prompt number 3", "prompt number 4"))
-    with pytest.raises(RunDirError, match=r"the prompts of .*run have changed since it began .*prompts.txt") as caught:
+    with pytest.raises(RunDirError, match=r"the data of .*run have changed since it began .*prompts.txt") as caught:
         resume(path, observer=Silent())
     assert "Put the old ones back, or start a new run" in str(caught.value)
     assert caught.value.exit_code == 2

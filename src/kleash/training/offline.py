@@ -73,8 +73,13 @@ def tokens_per_batch(
 
 
 def by_prompt(numbers: Numbers, key: str, values: Floats, prompts: Sequence[str]) -> None:
-    """Record the mean of `[N]` values with its standard error over prompts: rows of one prompt resemble each other."""
-    _, owner = np.unique(np.array(prompts), return_inverse=True)
+    """Record the mean of `[N]` values with its standard error over prompts: rows of one prompt resemble each other.
+
+    Where all rows have the same prompt, it is no question but a lead to standing texts: the rows are the units then.
+    """
+    different, owner = np.unique(np.array(prompts), return_inverse=True)
+    if len(different) == 1:
+        owner = np.arange(len(values))
     sums = np.bincount(owner, weights=values).astype(np.float64)
     counts = np.bincount(owner).astype(np.float64)
     numbers.ratio(key, sums, counts, 1)
