@@ -270,8 +270,10 @@ class RewardModelJob:
         accuracy = np.where(margin == 0, 0.5, margin > 0)
         decided = np.array([row.comparison.strength != 0 for row in rows])
         prompts = np.array([row.prompt.text for row in rows])
+        counted = decided if self._settings.ties == "leave_out" else np.ones_like(decided)
         numbers = Numbers()
-        offline.by_prompt(numbers, "loss/preference", loss, list(prompts))
+        if counted.any():
+            offline.by_prompt(numbers, "loss/preference", loss[counted], list(prompts[counted]))
         if decided.any():
             offline.by_prompt(numbers, "preference/accuracy", accuracy[decided], list(prompts[decided]))
             offline.by_prompt(numbers, "preference/margin", margin[decided], list(prompts[decided]))
