@@ -22,9 +22,11 @@ RewardLike = str | Callable[..., Any]
 
 def train(
     model: Any,
-    prompts: Any,
-    reward: RewardLike | Sequence[RewardLike],
+    prompts: Any = None,
+    reward: RewardLike | Sequence[RewardLike] = (),
     *,
+    comparisons: Any = None,
+    demonstrations: Any = None,
     tokenizer: Any = None,
     gold: RewardLike | None = None,
     held_out: Any = None,
@@ -38,6 +40,9 @@ def train(
         model: a hub id, a folder, or a loaded causal language model, which is trained in place.
         prompts: a path, a hub data set, or strings, dicts or a `datasets` object.
         reward: `module:function`, a function `f(prompts, completions, **columns)`, or several of either.
+        comparisons: for `algorithm.type` "dpo" and "reward_model", instead of the two before: a path, a hub data set, or
+            dicts or a `datasets` object with `prompt`, `chosen` and `rejected`.
+        demonstrations: for "sft": the same with `prompt` and `completion`, `messages` or `text`.
         tokenizer: of a loaded model.
         gold: a reward that is only measured.
         held_out: prompts for evaluation; by default some of `prompts` are set aside.
@@ -59,6 +64,8 @@ def train(
     given = Given(
         prompts=None if _is_name(prompts) else prompts,
         held_out=None if _is_name(held_out) else held_out,
+        comparisons=None if _is_name(comparisons) else comparisons,
+        demonstrations=None if _is_name(demonstrations) else demonstrations,
         functions=_functions(rewards),
         gold=gold if callable(gold) else None,
         model=None if isinstance(model, str) else model,
@@ -67,11 +74,12 @@ def train(
     watcher = observer or Silent()
     if resume is not None:
         return RunReader(resume_run(Path(resume), observer=watcher, given=given))
-    keys: dict[str, Any] = {
-        "model.name": model if isinstance(model, str) else IN_MEMORY,
-        "prompts.path": str(prompts) if given.prompts is None else IN_MEMORY,
-        "reward.functions": [r if isinstance(r, str) else f"{IN_MEMORY} {_name(r)}" for r in rewards],
-    }
+    keys: dict[str, Any] = {"model.name": model if isinstance(model, str) else IN_MEMORY}
+    for table, source in (("prompts", prompts), ("comparisons", comparisons), ("demonstrations", demonstrations)):
+        if source is not None:
+            keys[f"{table}.path"] = str(source) if _is_name(source) else IN_MEMORY
+    if rewards:
+        keys["reward.functions"] = [r if isinstance(r, str) else f"{IN_MEMORY} {_name(r)}" for r in rewards]
     if isinstance(gold, str):
         keys["reward.gold"] = gold
     if held_out is not None and given.held_out is None:

@@ -53,6 +53,11 @@ def side_by_side(
         DataError: a prompt that does not fit the model.
     """
     config, folder = checkpoint_of(run_dir, step)
+    if config.algorithm.type == "reward_model":
+        raise RunDirError(
+            f"{run_dir} is a reward model: it scores texts and writes none. Use it as reward.model in a run, or look at "
+            "its report"
+        )
     length = config.rollout.max_completion_length if max_length is None else max_length
     asked = config.prompts or config.comparisons or config.demonstrations
     assert asked is not None, "every algorithm has one of these tables"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
-from jaxtyping import Float
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -43,13 +47,13 @@ def _by_critic(session: Session, settings: Ppo, experience: Experience, scored: 
     else:
         token_rewards = ppo.token_rewards(rewards, mask)
     if settings.scale_rewards == "unit_variance":
-        token_rewards = whitening.scale_to_unit_variance(token_rewards, mask)
+        token_rewards = _of_all(session.accelerator, whitening.scale_to_unit_variance, token_rewards, mask)
     advantages = ppo.advantages(token_rewards, values, mask, discount=settings.discount, trace=settings.gae_lambda)
     returns = advantages + values
     if settings.normalize_advantages == "center":
-        advantages = whitening.center(advantages, mask)
+        advantages = _of_all(session.accelerator, whitening.center, advantages, mask)
     elif settings.normalize_advantages == "whiten":
-        advantages = whitening.whiten(advantages, mask)
+        advantages = _of_all(session.accelerator, whitening.whiten, advantages, mask)
     return Credit(advantages, returns, values)
 
 
@@ -57,3 +61,19 @@ def _rows(flat: NDArray[np.float64], experience: Experience, device: torch.devic
     lengths = torch.tensor(experience.lengths)
     mask = lengths_to_mask(lengths, int(lengths.max()))
     return to_rows(torch.tensor(flat, dtype=torch.float32), mask).to(device)
+
+
+def _of_all(
+    accelerator: Accelerator,
+    normalize: Callable[[Tensor, Tensor], Tensor],
+    values: Float[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+) -> Float[Tensor, "B T"]:
+    """Normalise by the values of all processes, so that their number changes nothing."""
+    if accelerator.num_processes == 1:
+        return normalize(values, mask)
+    parts: list[Tensor] = gather_object([values[mask].cpu()])
+    everywhere = torch.cat(parts)
+    normalized = normalize(everywhere, torch.ones_like(everywhere, dtype=torch.bool))
+    own = torch.split(normalized, [len(part) for part in parts])[accelerator.process_index]
+    return torch.zeros_like(values).masked_scatter(mask, own.to(values))

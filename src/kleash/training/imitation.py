@@ -122,6 +122,7 @@ class Prepared:
     def build(self, accelerator: Accelerator) -> ImitationJob:
         """Read the weights."""
         config, given = self.config, self.given
+        offline.check_share(config, accelerator)
         longest = max((len(prompt.token_ids) for prompt in self.data.prompts), default=1)
         context = max(self.settings.row_length, longest + config.rollout.max_completion_length)
         loaded = None if given.model is None else (given.model, given.tokenizer)
@@ -252,6 +253,8 @@ class ImitationJob:
             )
         norm = self._optimizer.step(step)
         self.midway = True
+        parts = offline.of_all(self.accelerator, (totals, counts))
+        totals, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         numbers = Numbers()
         numbers.ratio("loss/sft", totals, counts, 1)
         clock.tokens = int(counts.sum())

@@ -7,14 +7,16 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 
 from kleash.config.schema import RunConfig
 from kleash.data.render import RenderedPrompt
+from kleash.errors import DataError
 from kleash.models.device import free_bytes
 from kleash.training.experience import Floats
 from kleash.training.memory import CPU_ACTIVATION_BYTES, GPU_SHARE, activation_bytes_per_token
@@ -22,6 +24,8 @@ from kleash.training.observer import Observer
 from kleash.training.optimizer import Optimizer
 from kleash.training.seeds import prompts_of_step, seed_for
 from kleash.training.statistics import Numbers
+
+Part = TypeVar("Part")
 
 SAMPLED_PROMPTS = 64
 """Distinct held-out prompts at most that a policy is sampled on while it learns from written rows."""
@@ -33,6 +37,25 @@ def rows_of_step(config: RunConfig, num_rows: int, step: int, accelerator: Accel
     seed = seed_for(training.seed, *purpose) if purpose else training.seed
     chosen = prompts_of_step(num_rows, training.prompts_per_step, step, seed)
     return list(chosen[accelerator.process_index :: accelerator.num_processes])
+
+
+def check_share(config: RunConfig, accelerator: Accelerator) -> None:
+    """Refuse a step that does not divide among processes: their rows would not count alike.
+
+    Raises:
+        DataError: it does not.
+    """
+    per_step, processes = config.training.prompts_per_step, accelerator.num_processes
+    if per_step % processes:
+        raise DataError(
+            f"prompts_per_step = {per_step} does not divide among {processes} processes. Use a multiple of the number "
+            "of processes"
+        )
+
+
+def of_all(accelerator: Accelerator, part: Part) -> list[Part]:
+    """What each process has, in their order."""
+    return [part] if accelerator.num_processes == 1 else list(gather_object([part]))
 
 
 def cut(chosen: Sequence[int], lengths: Sequence[int], tokens_per_batch: int) -> list[list[int]]:

@@ -130,6 +130,7 @@ class Prepared:
     def build(self, accelerator: Accelerator) -> PreferenceJob:
         """Read the weights."""
         config, given = self.config, self.given
+        offline.check_share(config, accelerator)
         context = max(self.data.longest, self.data.longest + config.rollout.max_completion_length)
         loaded = None if given.model is None else (given.model, given.tokenizer)
         policy = load_policy(
@@ -264,7 +265,9 @@ class PreferenceJob:
         norm = self._optimizer.step(step)
         self.midway = True
         clock.tokens = sum(_size(self.data.train[i]) for i in chosen)
-        numbers = self._numbers(found, [self.data.train[i].prompt.text for i in chosen])
+        parts = offline.of_all(self.accelerator, (found, [self.data.train[i].prompt.text for i in chosen]))
+        everywhere = {name: np.concatenate([part[name] for part, _ in parts]) for name in found}
+        numbers = self._numbers(everywhere, [prompt for _, prompts in parts for prompt in prompts])
         clock.account(numbers, self._optimizer, float(norm), step)
         return Made(numbers)
 

@@ -58,6 +58,7 @@ class Prepared:
 
     def build(self, accelerator: Accelerator) -> RewardModelJob:
         """Read the weights."""
+        offline.check_share(self.config, accelerator)
         assert isinstance(self.config.algorithm, RewardModel)
         model = load_scalar_model(
             self.config.model,
@@ -180,7 +181,10 @@ class RewardModelJob:
                 first = rows
         norm = self._optimizer.step(step)
         self.midway = True
-        numbers = self._numbers(found[0][None], first)
+        parts = offline.of_all(self.accelerator, (found[0], first))
+        numbers = self._numbers(
+            np.concatenate([scores for scores, _ in parts])[None], [row for _, rows in parts for row in rows]
+        )
         clock.account(numbers, self._optimizer, float(norm), step)
         return Made(numbers)
 
@@ -226,7 +230,7 @@ class RewardModelJob:
 
     def _learn(self, rows: Pairs, member: int) -> Scores:
         """Add a member's gradients; returns its scores `[n, 2]` before the update."""
-        settings, total = self._settings, len(rows) * self.accelerator.num_processes
+        settings, total = self._settings, max(1, sum(offline.of_all(self.accelerator, len(rows))))
         scores = np.zeros((len(rows), 2))
         for batch in offline.cut(range(len(rows)), [_size(row) for row in rows], self._tokens_per_batch):
             part = [rows[i] for i in batch]
@@ -235,7 +239,7 @@ class RewardModelJob:
                 loss = self._loss(found, part)
                 if settings.center > 0:
                     loss = loss + settings.center * reward_model.centering(found[:, CHOSEN], found[:, REJECTED])
-                (loss.sum() / total).backward()
+                (loss.sum() / total).backward()  # type: ignore[no-untyped-call]
             scores[batch] = found.detach().cpu().double().numpy()
         return scores
 
