@@ -10,10 +10,10 @@ from kleash.config.describe import toml
 from kleash.config.loader import load
 from kleash.errors import ConfigError
 from kleash.runs.reader import RunReader
+from kleash.training.given import Given
 from kleash.training.observer import Observer, Silent
 from kleash.training.run import resume as resume_run
 from kleash.training.run import train as train_run
-from kleash.training.session import Given
 
 IN_MEMORY = "(in memory)"
 
