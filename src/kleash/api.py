@@ -40,8 +40,8 @@ def train(
         model: a hub id, a folder, or a loaded causal language model, which is trained in place.
         prompts: a path, a hub data set, or strings, dicts or a `datasets` object.
         reward: `module:function`, a function `f(prompts, completions, **columns)`, or several of either.
-        comparisons: for `algorithm.type` "dpo" and "reward_model", instead of the two before: a path, a hub data set, or
-            dicts or a `datasets` object with `prompt`, `chosen` and `rejected`.
+        comparisons: for `algorithm.type` "dpo" and "reward_model", instead of the two before: a path, a hub data set,
+            or dicts or a `datasets` object with `prompt`, `chosen` and `rejected`.
         demonstrations: for "sft": the same with `prompt` and `completion`, `messages` or `text`.
         tokenizer: of a loaded model.
         gold: a reward that is only measured.
