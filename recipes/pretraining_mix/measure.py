@@ -1,7 +1,4 @@
-"""How well each run still predicts text outside of its reward, against the model it started from.
-
-    python measure.py runs/plain_0 runs/mixed_0 ...
-"""
+"""How well each run still predicts text outside of its reward, against the model it started from: `measure.py RUN...`."""
 
 from __future__ import annotations
 

@@ -51,7 +51,18 @@ def test_a_judge_votes_and_is_counted(store, tmp_path, capsys):
     rubric = tmp_path / "rubric.txt"
     rubric.write_text("Good is better.\n")
     with judge_server(honest) as server:
-        run("--store", store, "--model", "judge-1", "--base-url", server.base_url, "--rubric", str(rubric), "--limit", "4")
+        run(
+            "--store",
+            store,
+            "--model",
+            "judge-1",
+            "--base-url",
+            server.base_url,
+            "--rubric",
+            str(rubric),
+            "--limit",
+            "4",
+        )
     assert "Good is better." in server.requests[0].message
     assert votes(store) == [("judge-1", "first")] * 4
     assert table(capsys) == {

@@ -23,7 +23,7 @@ def add_judge(commands: Any) -> None:
     _add_judge_options(command.add_argument_group("a judge"))
     reward = command.add_argument_group("a reward function instead")
     reward.add_argument("--reward", metavar="MODULE:FUNCTION", help="votes for the completion that it pays more")
-    reward.add_argument("--tie-within", type=_at_least_zero, metavar="X", help="rewards this close are a tie; default: 0")
+    reward.add_argument("--tie-within", type=_at_least_zero, metavar="X", help="rewards this close tie; default: 0")
     reward.add_argument("--noise", type=_probability, metavar="P", help="share of votes turned round; default: 0")
     reward.add_argument("--seed", type=int, metavar="N", help="of the noise; default: 0")
 
@@ -40,8 +40,8 @@ def _add_judge_options(judge: Any) -> None:
         "--requests-per-minute", type=_above_zero, metavar="N", help="at most; a question is two; default: no limit"
     )
     judge.add_argument("--concurrency", type=_positive, metavar="N", help="questions at once; default: 4")
-    judge.add_argument("--price-per-million-input", type=_at_least_zero, metavar="P", help="of tokens sent, for the cost")
-    judge.add_argument("--price-per-million-output", type=_at_least_zero, metavar="P", help="of tokens received, for the cost")
+    judge.add_argument("--price-per-million-input", type=_at_least_zero, metavar="P", help="of tokens sent")
+    judge.add_argument("--price-per-million-output", type=_at_least_zero, metavar="P", help="of tokens received")
 
 
 def _positive(text: str) -> int:

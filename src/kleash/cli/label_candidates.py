@@ -32,5 +32,6 @@ def run(arguments: Sequence[str], store: str, pairs: int) -> None:
         added = labels.add(found)
         waiting = labels.progress().total
     known = len(found) - added
-    print(f"{added} pairs added to {store}" + (f", {known} were there already" if known else "") + f"; {waiting} in all")
+    there = f", {known} were there already" if known else ""
+    print(f"{added} pairs added to {store}{there}; {waiting} in all")
     print(f"Compare them: kleash label serve --store {store}")

@@ -17,7 +17,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from kleash.data.prompts import Message, Prompt, prompt_of, held_out_rank
+from kleash.data.prompts import Message, Prompt, held_out_rank, prompt_of
 from kleash.data.sources import Format, Row, needs_extra, read_rows
 from kleash.errors import DataError, near_match
 

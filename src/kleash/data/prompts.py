@@ -107,10 +107,16 @@ def split_held_out(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[li
 
 
 def held_out_rank(seed: int, key: str) -> bytes:
+    """Where a prompt stands in the order in which prompts are held out: it depends on the seed and the prompt alone."""
     return hashlib.sha256(f"{seed}\n{key}".encode()).digest()
 
 
 def prompt_of(row: Row, column: str) -> Prompt:
+    """The prompt in a row's column, with the other columns beside it.
+
+    Raises:
+        DataError: no such column, or what is in it is no prompt.
+    """
     if column not in row.values:
         names = [str(name) for name in row.values]
         raise DataError(

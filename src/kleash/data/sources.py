@@ -216,6 +216,7 @@ def _hub_rows(source: str) -> Iterator[Row]:
 
 
 def needs_extra(what: str, package: str) -> DataError:
+    """The error for a format whose package is not installed."""
     return DataError(f"Reading {what} needs {package}, which is not installed: pip install 'kleash[data]'.")
 
 

@@ -107,8 +107,9 @@ def score_queue(
 ) -> ScoreTally:
     """Vote for the completion that a reward function pays more, on every pair that `annotator` has not voted on.
 
-    Scores at most `tie_within` apart are a tie, as people call answers that are too close. Any other vote is turned round with probability `noise`, decided by a hash of the seed and
-    the pair's texts: the same pairs each time, whatever else is in the queue and however often it was interrupted.
+    Scores at most `tie_within` apart are a tie, as people call answers that are too close. Any other vote is turned
+    round with probability `noise`, decided by a hash of the seed and the pair's texts: the same pairs each time,
+    whatever else is in the queue and however often it was interrupted.
 
     Args:
         store: the queue.

@@ -55,8 +55,8 @@ def side_by_side(
     config, folder = checkpoint_of(run_dir, step)
     if config.algorithm.type == "reward_model":
         raise RunDirError(
-            f"{run_dir} is a reward model: it scores texts and writes none. Use it as reward.model in a run, or look at "
-            "its report"
+            f"{run_dir} is a reward model: it scores texts and writes none. Use it as reward.model in a run, or "
+            "look at its report"
         )
     length = config.rollout.max_completion_length if max_length is None else max_length
     asked = config.prompts or config.comparisons or config.demonstrations
