@@ -66,6 +66,12 @@ class StartingWeights:
         with self._lent():
             return response_hidden(self._policy.causal_lm, batch)
 
+    @contextlib.contextmanager
+    def model_to_sample(self) -> Iterator[Any]:
+        """Within the block, the model with its weights as they were."""
+        with self._lent():
+            yield self._policy.causal_lm
+
     def fingerprint(self) -> str:
         """SHA-256 of all weights as they were."""
         with self._lent():

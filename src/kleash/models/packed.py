@@ -43,7 +43,10 @@ def side_by_side(
     """
     pad, device = padding
     width = max(sum(len(documents[i][0]) + len(documents[i][1]) for i in row) for row in rows)
-    ids, positions, predicts, targets = [], [], [], []
+    ids: list[list[int]] = []
+    positions: list[list[int]] = []
+    predicts: list[list[bool]] = []
+    targets: list[int] = []
     for row in rows:
         tokens: list[int] = []
         place: list[int] = []
