@@ -1,4 +1,4 @@
-"""How well each run still predicts text outside of its reward, beside the model it started from: `measure.py RUN...`"""
+"""How well each run still predicts text outside of its reward, beside the model it started from: `measure.py RUN`."""
 
 from __future__ import annotations
 
