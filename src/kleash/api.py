@@ -74,18 +74,25 @@ def train(
     watcher = observer or Silent()
     if resume is not None:
         return RunReader(resume_run(Path(resume), observer=watcher, given=given))
-    keys: dict[str, Any] = {"model.name": model if isinstance(model, str) else IN_MEMORY}
-    for table, source in (("prompts", prompts), ("comparisons", comparisons), ("demonstrations", demonstrations)):
-        if source is not None:
-            keys[f"{table}.path"] = str(source) if _is_name(source) else IN_MEMORY
-    if rewards:
-        keys["reward.functions"] = [r if isinstance(r, str) else f"{IN_MEMORY} {_name(r)}" for r in rewards]
+    sources = {"prompts": prompts, "comparisons": comparisons, "demonstrations": demonstrations}
+    keys = _named(model, sources, rewards)
     if isinstance(gold, str):
         keys["reward.gold"] = gold
     if held_out is not None and given.held_out is None:
         keys["prompts.held_out_path"] = str(held_out)
     loaded = load(None, [f"{key}={toml(value)}" for key, value in (keys | dict(settings or {})).items()])
     return RunReader(train_run(loaded.config, observer=watcher, warnings=loaded.warnings, given=given))
+
+
+def _named(model: Any, sources: Mapping[str, Any], rewards: Sequence[RewardLike]) -> dict[str, Any]:
+    """Settings that say what was given: names as they are, objects as being in memory."""
+    keys: dict[str, Any] = {"model.name": model if isinstance(model, str) else IN_MEMORY}
+    for table, source in sources.items():
+        if source is not None:
+            keys[f"{table}.path"] = str(source) if _is_name(source) else IN_MEMORY
+    if rewards:
+        keys["reward.functions"] = [r if isinstance(r, str) else f"{IN_MEMORY} {_name(r)}" for r in rewards]
+    return keys
 
 
 def _is_name(source: Any) -> bool:

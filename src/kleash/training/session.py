@@ -25,6 +25,7 @@ from kleash.models.loading import load_policy, load_reference
 from kleash.models.names import load_tokenizer
 from kleash.models.policy import Policy
 from kleash.models.reference import Reference
+from kleash.models.saved_reward import open_saved
 from kleash.models.tokenizer import Tokenizer, wrap
 from kleash.rollout.decoding import DecodingSampler
 from kleash.rollout.sampler import Sampler
@@ -135,9 +136,11 @@ def load_data(
 
 
 def prepare(config: RunConfig, given: Given = NOTHING_GIVEN) -> tuple[Tokenizer, Data, Rewarder]:
-    """All that can fail before weights are read: tokenizer, prompts, reward functions."""
+    """All that can fail before weights are read: tokenizer, prompts, reward functions, a critic's folder."""
     assert config.prompts is not None, "the checks of the settings see to it"
     rewarder = rewarder_of(config, given)
+    if isinstance(config.algorithm, Ppo) and config.algorithm.critic.start is not None:
+        open_saved(config.algorithm.critic.start)
     if given.model is None:
         tokenizer = load_tokenizer(config.model.name, config.model.revision)
     else:
