@@ -61,11 +61,10 @@ def train(
     if not isinstance(model, str) and tokenizer is None:
         raise ConfigError(f"model is a loaded {type(model).__name__} without a tokenizer. Pass tokenizer= as well")
     rewards = [reward] if isinstance(reward, str) or callable(reward) else list(reward)
+    sources = {"prompts": prompts, "comparisons": comparisons, "demonstrations": demonstrations}
+    in_memory = {name: source for name, source in (sources | {"held_out": held_out}).items() if not _is_name(source)}
     given = Given(
-        prompts=None if _is_name(prompts) else prompts,
-        held_out=None if _is_name(held_out) else held_out,
-        comparisons=None if _is_name(comparisons) else comparisons,
-        demonstrations=None if _is_name(demonstrations) else demonstrations,
+        **in_memory,
         functions=_functions(rewards),
         gold=gold if callable(gold) else None,
         model=None if isinstance(model, str) else model,
@@ -74,7 +73,6 @@ def train(
     watcher = observer or Silent()
     if resume is not None:
         return RunReader(resume_run(Path(resume), observer=watcher, given=given))
-    sources = {"prompts": prompts, "comparisons": comparisons, "demonstrations": demonstrations}
     keys = _named(model, sources, rewards)
     if isinstance(gold, str):
         keys["reward.gold"] = gold
