@@ -74,6 +74,19 @@ def test_a_completion_that_is_too_long_is_counted(compared):
     assert "because a side is longer than max_completion_length = 20 tokens" in said
 
 
+@pytest.mark.parametrize("job", ["dpo", "reward_model", "ppo"])
+def test_sound_settings_come_as_far_as_the_weights(tiny_model_dir, tmp_path, capsys, job):
+    """Else the refusals above and below would show nothing."""
+    write_data(tmp_path)
+    assert main(["train", *settings_of(job, tiny_model_dir, tmp_path)]) == 1
+    assert "weights were read" in capsys.readouterr().err
+
+
+def test_a_critic_begins_from_a_reward_model_that_is_there(refused, tiny_model_dir, tmp_path):
+    assert "head not found" in refused("ppo", f"algorithm.critic.start={tiny_model_dir}")
+    assert "nowhere': there is no such folder" in refused("ppo", f"algorithm.critic.start={tmp_path / 'nowhere'}")
+
+
 def test_a_causal_model_is_no_reward_model(refused, tiny_model_dir):
     said = refused("mixed", f"reward.model={tiny_model_dir}", "reward.functions=[]")
     assert "head not found" in said

@@ -45,6 +45,12 @@ def weights(path):
     return found
 
 
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    """What a reference said is kept here, and not in the user's own cache."""
+    monkeypatch.setenv("KLEASH_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.mark.parametrize(("job", "more", "call"), JOBS)
 def test_a_killed_job_resumes_to_the_numbers_of_an_uninterrupted_one(tiny_model_dir, tmp_path, job, more, call):
     whole, broken = tmp_path / "whole", tmp_path / "broken"

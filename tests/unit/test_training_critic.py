@@ -1,149 +1,164 @@
-"""PPO's critic: its values, what an update does to them, and that the policy does not notice."""
+"""The critic: its values by plain code, what an update does to them, and what it leaves alone."""
 
-from dataclasses import replace
+import copy
 
 import pytest
 import torch
 from tiny_run import experience, perturb, session, settings
 
-from kleash.training.critic import Credit, Critic, counted, explained_variance
+from kleash.training.critic import CRITIC, Credit, counted, explained_variance
 
 PROMPTS = [[256, 97, 98, 99], [256, 100]]
-REPLIES = [[103, 104, 105], [106], [107, 108], [109, 110, 111, 112]]
-MASK = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]], dtype=torch.bool)
-RETURNS = torch.tensor([[1.0, 2.0, 3.0, 9.0], [-1.0, 9.0, 9.0, 9.0], [0.5, 0.5, 9.0, 9.0], [2.0, 0.0, -2.0, 1.0]])
-"""9 stands behind the end of a reply, where nothing counts."""
+REPLIES = [[103, 104, 105], [106], [107, 108, 109, 110], [111, 112]]
+LENGTHS = [3, 1, 4, 2]
+RETURNS = torch.tensor([[1.0, 0.5, -1.0, 0.0], [2.0, 0.0, 0.0, 0.0], [0.3, 0.1, -0.4, 1.5], [-1.0, 0.8, 0.0, 0.0]])
 
 
 @pytest.fixture
 def make(tiny_model_dir, tmp_path):
+    """A PPO session whose policy has moved and whose critic has a head of random numbers."""
+
     def made(*overrides):
-        base = ["algorithm.type=ppo", "algorithm.num_generations=2", "training.prompts_per_step=2"]
-        return session(settings(tiny_model_dir, tmp_path, *base, *overrides))
+        ppo = ["algorithm.type=ppo", "algorithm.num_generations=2", "training.max_grad_norm=1e9"]
+        running = session(settings(tiny_model_dir, tmp_path, *ppo, *overrides))
+        perturb(running.policy)
+        generator = torch.Generator().manual_seed(3)
+        with torch.no_grad():
+            head = running.critic.model.members[CRITIC].head.weight
+            head.copy_(torch.randn(head.shape, generator=generator))
+        return running
 
     return made
 
 
-def told(rewards=(1.0, 1.0, 1.0, 1.0)):
+def told(rewards=(0.0, 0.0, 0.0, 0.0)):
     return experience(PROMPTS, REPLIES, list(rewards))
 
 
-def scattered(critic):
-    """Noise in the critic's adapter and head, so that its values differ from 0 and from each other."""
-    generator = torch.Generator().manual_seed(1)
+def head_of(running):
+    return running.critic.model.members[CRITIC].head
+
+
+def states_by_hand(running, row):
+    """Hidden states before each token of a reply. The critic's fresh adapter adds nothing to the frozen weights."""
+    prompt, reply = PROMPTS[row // 2], REPLIES[row]
+    with torch.no_grad(), running.policy.switched(None):
+        return running.policy.causal_lm.model(torch.tensor([prompt + reply])).last_hidden_state[0, len(prompt) - 1 : -1]
+
+
+def values_by_hand(running):
+    values = torch.zeros(4, 4)
+    for row, length in enumerate(LENGTHS):
+        values[row, :length] = states_by_hand(running, row) @ head_of(running).weight.detach()[0]
+    return values
+
+
+def logits(running):
     with torch.no_grad():
-        for _, weight in critic.model.trained():
-            weight.add_(0.2 * torch.randn(weight.shape, generator=generator))
-    return critic
+        return running.policy.causal_lm(torch.tensor([PROMPTS[0] + REPLIES[0]])).logits
 
 
-def states_alone(running):
-    """Last hidden states before each token of every reply, from passes of one row without padding."""
-    rows = [(PROMPTS[i // 2], reply) for i, reply in enumerate(REPLIES)]
-    found = []
-    for prompt, reply in rows:
-        tokens = torch.tensor([[*prompt, *reply]])
-        states = running.policy.causal_lm.base_model(input_ids=tokens, use_cache=False).last_hidden_state[0]
-        found.append(states[len(prompt) - 1 : -1])
-    return torch.cat(found)
+def test_a_fresh_critic_expects_nothing(tiny_model_dir, tmp_path):
+    running = session(settings(tiny_model_dir, tmp_path, "algorithm.type=ppo", "algorithm.num_generations=2"))
+    assert torch.equal(running.critic.values(told()), torch.zeros(4, 4))
 
 
-def policy_logits(running):
-    with torch.no_grad():
-        return running.policy.causal_lm(input_ids=torch.tensor([[*PROMPTS[0], *REPLIES[0]]])).logits
-
-
-def test_a_fresh_critic_expects_nothing(make):
-    assert make().critic.values(told()).tolist() == torch.zeros(4, 4).tolist()
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("groups_per_batch", [1, 2])
-def test_values_are_the_head_on_the_states_before_each_token(make, groups_per_batch):
-    running = make()
-    critic = scattered(running.critic)
-    plan = replace(running.updater.plan, groups_per_batch=groups_per_batch)
-    cut = Critic(critic.model, running.policy, running.optimizer, running.accelerator, plan, 0.2)
-    values = cut.values(told())
-    with critic.model.active(0):
-        expected = states_alone(running) @ critic.model.members[0].head.weight[0]
-    assert expected.std() > 0.05
-    torch.testing.assert_close(values[MASK], expected, rtol=0, atol=1e-5)
-    assert values[~MASK].tolist() == [0.0] * 6
-
-
-def test_the_first_update_by_hand(make):
-    """Values are 0, so the loss is half the mean square of the returns, and only the head of zeros has a gradient."""
-    running = make()
-    with torch.no_grad():
-        states = states_alone(running)
-    found = running.critic.update(told(), Credit(torch.zeros(4, 4), RETURNS, torch.zeros(4, 4)), 0)
-    counts = RETURNS[MASK]
-    assert found.loss == pytest.approx(float(0.5 * (counts**2).mean()))
-    assert found.clip_fraction == 0.0
-    assert found.explained_variance == pytest.approx(0.0, abs=1e-6)
-    expected = (counts[:, None] * states).mean(dim=0).norm()
-    assert found.grad_norm == pytest.approx(float(expected), rel=1e-5)
-
-
-@pytest.mark.parametrize("groups", [1, 2])
-def test_updates_lower_the_loss_whatever_the_micro_batches(make, groups):
-    running = make("algorithm.critic.learning_rate=1e-2", f"training.gradient_accumulation_steps={groups}")
-    losses = []
-    for step in range(3):
-        values = running.critic.values(told())
-        losses.append(running.critic.update(told(), Credit(torch.zeros(4, 4), RETURNS, values), step).loss)
-    assert losses[0] > losses[1] > losses[2]
-    after = running.critic.values(told())
-    assert float(0.5 * ((after - RETURNS)[MASK] ** 2).mean()) < losses[2]
-
-
-def test_the_policy_does_not_notice(make):
-    running = make("algorithm.critic.learning_rate=1e-1")
-    perturb(running.policy)
-    before = policy_logits(running)
-    weights = [weight.detach().clone() for _, weight in running.policy.trained()]
-    running.critic.update(told(), Credit(torch.zeros(4, 4), RETURNS, torch.zeros(4, 4)), 0)
-    running.critic.update(told(), Credit(torch.zeros(4, 4), RETURNS, running.critic.values(told())), 1)
-    assert running.critic.values(told())[MASK].abs().max() > 0.1
-    assert torch.equal(policy_logits(running), before)
-    assert all(torch.equal(a, b) for a, (_, b) in zip(weights, running.policy.trained(), strict=True))
-    assert all(weight.grad is None for _, weight in running.policy.trained())
-
-
-def test_a_reply_without_a_score_teaches_nothing(make):
-    learned = []
-    for odd in (2.0, 200.0):
-        running = make()
-        returns = RETURNS.clone()
-        returns[3] = odd
-        samples = told((1.0, 1.0, 1.0, float("nan")))
-        assert counted(samples).tolist() == [*MASK[:3].tolist(), [False] * 4]
-        learned.append(running.critic.update(samples, Credit(torch.zeros(4, 4), returns, torch.zeros(4, 4)), 0))
-    assert learned[0] == learned[1]
-    assert learned[0].loss == pytest.approx(float(0.5 * (RETURNS[:3][MASK[:3]] ** 2).mean()))
-
-
-def test_a_saved_critic_says_the_same(make):
-    running, other = make(), make()
-    running.critic.update(told(), Credit(torch.zeros(4, 4), RETURNS, torch.zeros(4, 4)), 0)
-    other.critic.load_state_dict(running.critic.state_dict())
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_values_stand_before_each_token_and_end_with_the_reply(make, pieces):
+    running = make(f"training.gradient_accumulation_steps={pieces}")
     values = running.critic.values(told())
-    assert values[MASK].abs().min() > 0
-    assert torch.equal(other.critic.values(told()), values)
+    torch.testing.assert_close(values, values_by_hand(running), atol=1e-5, rtol=1e-5)
+    mask = torch.arange(4) < torch.tensor(LENGTHS)[:, None]
+    assert torch.equal(values != 0, mask)
+
+
+@pytest.mark.parametrize("rewards", [(0.0, 0.0, 0.0, 0.0), (0.0, float("nan"), 0.0, 0.0)], ids=["all", "one unscored"])
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_an_update_is_half_the_mean_squared_error_of_the_scored_tokens(make, rewards, pieces):
+    running = make(f"training.gradient_accumulation_steps={pieces}")
+    rows = [row for row in range(4) if rewards[row] == 0]
+    values = values_by_hand(running)
+    error = {row: values[row, : LENGTHS[row]] - RETURNS[row, : LENGTHS[row]] for row in rows}
+    count = sum(LENGTHS[row] for row in rows)
+    gradient = sum(error[row] @ states_by_hand(running, row) for row in rows) / count
+    expected = float(torch.cat(list(error.values())).square().mean()) / 2
+    credit = Credit(torch.zeros(4, 4), RETURNS, running.critic.values(told(rewards)))
+    learned = running.critic.update(told(rewards), credit, 0)
+    assert learned.loss == pytest.approx(expected, rel=1e-4)
+    assert learned.clip_fraction == 0
+    torch.testing.assert_close(head_of(running).weight.grad[0], gradient, atol=1e-5, rtol=1e-4)
+
+
+def test_updates_lower_the_loss_and_leave_the_policy_as_it_was(make):
+    running = make("algorithm.critic.learning_rate=0.003")
+    policy, names = logits(running), [name for name, _ in running.policy.trained()]
+    before = [parameter.clone() for _, parameter in running.policy.trained()]
+    losses = []
+    for step in range(8):
+        credit = Credit(torch.zeros(4, 4), RETURNS, running.critic.values(told()))
+        losses.append(running.critic.update(told(), credit, step).loss)
+    assert losses == sorted(losses, reverse=True)
+    assert losses[7] < losses[0] / 2
+    assert torch.equal(logits(running), policy)
+    assert [name for name, _ in running.policy.trained()] == names
+    for (_, parameter), value in zip(running.policy.trained(), before, strict=True):
+        assert torch.equal(parameter, value)
+        assert parameter.grad is None
+
+
+def test_a_policy_update_leaves_the_critic_as_it_was(make):
+    running = make("training.learning_rate=0.01")
+    weights = [parameter.clone() for _, parameter in running.critic.model.trained()]
+    scored = running.updater.score(told(), 0)
+    running.updater(told(), scored, RETURNS, beta=0.1, step=0)
+    for (_, parameter), value in zip(running.critic.model.trained(), weights, strict=True):
+        assert torch.equal(parameter, value)
+
+
+def test_of_several_updates_the_later_ones_are_held_near_the_values_at_sampling_time(make):
+    several = ["training.num_epochs=6", "algorithm.critic.learning_rate=0.05"]
+    moved = {}
+    for epsilon in (1e-3, 100.0):
+        running = make(*several, f"algorithm.critic.epsilon={epsilon}")
+        values = running.critic.values(told())
+        learned = running.critic.update(told(), Credit(torch.zeros(4, 4), RETURNS, values), 0)
+        moved[epsilon] = learned.clip_fraction
+    assert moved[100.0] == 0
+    assert moved[1e-3] > 0.2
+
+
+def test_saved_weights_and_moments_go_on_as_they_would_have(make):
+    running, resumed = make(), make()
+    credit = Credit(torch.zeros(4, 4), RETURNS, running.critic.values(told()))
+    running.critic.update(told(), credit, 0)
+    resumed.critic.load_state_dict(copy.deepcopy(running.critic.state_dict()))
+    for critic in (running.critic, resumed.critic):
+        critic.update(told(), credit, 1)
+    assert torch.equal(running.critic.values(told()), resumed.critic.values(told()))
+
+
+def test_which_tokens_count():
+    assert counted(told((1.0, float("nan"), 1.0, 1.0))).tolist() == [
+        [True, True, True, False],
+        [False] * 4,
+        [True] * 4,
+        [True, True, False, False],
+    ]
 
 
 @pytest.mark.parametrize(
     ("values", "returns", "expected"),
     [
-        ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], 1.0),
-        ([5.0, 5.0, 5.0], [1.0, 2.0, 3.0], 0.0),
-        ([2.0, 4.0, 6.0], [1.0, 2.0, 3.0], 0.0),
-        ([-1.0, -2.0, -3.0], [1.0, 2.0, 3.0], -3.0),
-        ([0.0, 1.0], [2.0, 2.0], None),
-        ([0.0], [2.0], None),
+        ([1.0, 2.0, 4.0], [1.0, 2.0, 4.0], 1.0),
+        ([5.0, 6.0, 8.0], [1.0, 2.0, 4.0], 1.0),  # a constant error is no variance
+        ([0.0, 0.0, 0.0], [1.0, 2.0, 4.0], 0.0),
+        ([0.0, 2.0], [1.0, 5.0], 0.75),  # errors 1 and 3: variance 2 of 8
+        ([4.0, 2.0], [2.0, 4.0], -3.0),
+        ([1.0, 2.0], [3.0, 3.0], None),
+        ([1.0], [3.0], None),
     ],
 )
 def test_explained_variance(values, returns, expected):
-    found = explained_variance(torch.tensor(values), torch.tensor(returns))
-    assert found == (None if expected is None else pytest.approx(expected))
+    assert explained_variance(torch.tensor(values), torch.tensor(returns)) == (
+        None if expected is None else pytest.approx(expected)
+    )

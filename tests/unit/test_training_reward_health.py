@@ -42,6 +42,8 @@ def test_the_longer_side_and_the_correlation():
     margin, longer = np.array([1.0, 1.0, -1.0, -1.0]), np.array([3.0, -2.0, 5.0, 0.0])
     assert health.longer_wins(margin, longer) == pytest.approx(1 / 3)
     assert health.longer_wins(margin, np.zeros(4)) is None
+    assert health.longer_wins(np.array([0.0, 0.0, 2.0]), np.array([1.0, -1.0, 3.0])) == pytest.approx(2 / 3)
+    assert health.longer_wins(np.zeros(2), np.array([1.0, 4.0])) == 0.5
     assert health.correlation(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0])) == pytest.approx(1.0)
     assert health.correlation(np.ones(3), np.arange(3.0)) is None
 

@@ -106,11 +106,11 @@ def correlation(first: Scores, second: Scores) -> float | None:
 
 
 def longer_wins(margin: Scores, longer: Scores) -> float | None:
-    """Share of comparisons of unequal length in which the model prefers the longer side; None where all are equal."""
+    """Share of comparisons of unequal length whose longer side scores higher (equal scores count half), if any are."""
     unequal = longer != 0
     if not unequal.any():
         return None
-    return float(((margin > 0) == (longer > 0))[unequal].mean())
+    return float(np.where(margin == 0, 0.5, (margin > 0) == (longer > 0))[unequal].mean())
 
 
 def odd_answers(job: RewardModelJob) -> dict[str, dict[str, float]]:
