@@ -90,15 +90,14 @@ def test_an_update_is_half_the_mean_squared_error_of_the_scored_tokens(make, rew
 
 
 def test_updates_lower_the_loss_and_leave_the_policy_as_it_was(make):
-    running = make("algorithm.critic.learning_rate=0.003")
+    running = make("algorithm.critic.learning_rate=0.001")
     policy, names = logits(running), [name for name, _ in running.policy.trained()]
     before = [parameter.clone() for _, parameter in running.policy.trained()]
     losses = []
     for step in range(8):
         credit = Credit(torch.zeros(4, 4), RETURNS, running.critic.values(told()))
         losses.append(running.critic.update(told(), credit, step).loss)
-    assert losses == sorted(losses, reverse=True)
-    assert losses[7] < losses[0] / 2
+    assert losses[7] < losses[0] / 4
     assert torch.equal(logits(running), policy)
     assert [name for name, _ in running.policy.trained()] == names
     for (_, parameter), value in zip(running.policy.trained(), before, strict=True):

@@ -27,6 +27,15 @@ OUT_OF_MEMORY = (
 )
 
 
+EXTRAS = {
+    **dict.fromkeys(("sqlalchemy", "psycopg", "fastapi", "uvicorn"), "label"),
+    **dict.fromkeys(("datasets", "pyarrow", "pandas"), "data"),
+    **dict.fromkeys(("vaderSentiment", "gguf"), "demo"),
+    "httpx": "judge",
+}
+"""Optional packages, and the extra that each comes with."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 our bug, 2 the user's mistake, 3 stopped, 130 Ctrl-C.
 
@@ -47,12 +56,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("kleash: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            return _our_bug()
+        advice = f"pip install 'kleash[{EXTRAS[package]}]'"
+        print(f"kleash: this needs the package {package}, which is not installed: {advice}", file=sys.stderr)
+        return EXIT_USER
     except Exception as error:
         if type(error).__name__ == "OutOfMemoryError":
             first, *_ = str(error).split("\n")
             print(f"kleash: {OUT_OF_MEMORY} ({first})", file=sys.stderr)
             return EXIT_USER
-        traceback.print_exc()
-        print(BUG, file=sys.stderr)
-        return EXIT_BUG
+        return _our_bug()
     return EXIT_DONE
+
+
+def _our_bug() -> int:
+    """Print the exception that is being handled, and where to report it."""
+    traceback.print_exc()
+    print(BUG, file=sys.stderr)
+    return EXIT_BUG

@@ -181,7 +181,8 @@ class OnlineDpo(Settings):
     """As for `dpo`."""
     label_smoothing: float = Field(0.0, ge=0, lt=0.5)
     """As for `dpo`."""
-    kl: Kl = Kl(beta=0.0)
+    kl: Kl = Kl()
+    """beta starts at 0 here: DPO's own beta is the leash, and this penalty comes on top of it."""
 
 
 class Sft(Settings):

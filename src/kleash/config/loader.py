@@ -172,6 +172,8 @@ def _fill_types(data: dict[str, Any]) -> None:
         return
     algorithm.setdefault("type", "rloo")
     kl = algorithm.get("kl")
+    if algorithm["type"] in ("dpo", "sft", "reward_model"):
+        return
     if isinstance(kl, dict) and isinstance(kl.get("controller"), dict):
         has_target = any(kl.get(name) is not None for name in ("target_nats_per_sequence", "target_nats_per_token"))
         kl["controller"].setdefault("type", "target" if has_target else "fixed")

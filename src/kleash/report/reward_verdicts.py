@@ -14,7 +14,7 @@ from kleash.report.wording import number, percent
 
 NOISE = 2.0
 """Standard errors that two means must differ by to be called different."""
-HEAVY_TAIL = 3.0
+HEAVY_TAIL = 2.35
 LENGTH_BIAS = 0.3
 """Correlation of score and length above which a policy is likely to be paid for writing more."""
 

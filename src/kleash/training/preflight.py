@@ -275,7 +275,7 @@ def _start_controller(session: Session, observer: Observer, probe: Experience) -
         return
     sd = broadcast_object_list([_sd_within(session, probe)])[0]  # one for all processes, even if the reward is random
     kl = session.algorithm.kl
-    beta = starting_beta(kl, sd, float(probe.lengths.mean()))
+    beta = starting_beta(session.algorithm, sd, float(probe.lengths.mean()))
     session.controller, session.starting_beta = make_controller(kl, beta), beta
     why = "as set" if kl.beta is not None else "from the reward's spread and the target"
     if kl.beta is None and kl.target_nats_per_sequence is None and kl.target_nats_per_token is None:

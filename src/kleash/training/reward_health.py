@@ -71,7 +71,7 @@ def wilson(successes: float, count: int) -> tuple[float, float]:
 
 def agreement(scores: Scores) -> float:
     """Share of pairs of members that prefer the same side, mean over comparisons; `scores` [members, n, 2]."""
-    prefers = scores[:, :, 0] > scores[:, :, 1]
+    prefers = np.sign(scores[:, :, 0] - scores[:, :, 1])
     members = len(scores)
     same = [float((prefers[i] == prefers[j]).mean()) for i in range(members) for j in range(i)]
     return float(np.mean(same))
@@ -140,7 +140,7 @@ def mean_of(values: Scores) -> dict[str, float]:
 
 
 def tail_index(scores: Scores) -> float | None:
-    """Hill's estimate of the upper tail's index over the median: below about 3 the tail is heavy.
+    """Hill's estimate of the upper tail's index over the median: below 2.35, that of an exponential, the tail is heavy.
 
     A reward whose upper tail is heavy can be raised without end at little KL (Kwa et al. 2024, arXiv 2407.14503): the
     leash alone does not keep such a reward honest. None with fewer than 20 scores in the tail or no spread.

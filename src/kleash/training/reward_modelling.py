@@ -247,7 +247,7 @@ class RewardModelJob:
         """Bradley-Terry, one value a comparison."""
         said = [row.comparison.strength for row in rows]
         strength = torch.tensor([value or 0.0 for value in said], dtype=scores.dtype, device=scores.device)
-        tied = torch.tensor([value == 0 for value in said], device=scores.device)
+        tied = torch.tensor([value == 0 for value in said], device=scores.device, dtype=torch.bool)
         return reward_model.loss(
             scores[:, CHOSEN],
             scores[:, REJECTED],
@@ -268,6 +268,8 @@ class RewardModelJob:
 
     def _numbers(self, scores: Scores, rows: Pairs) -> Numbers:
         """Of scores `[members, n, 2]`: loss, accuracy and margin of the members' mean; ties count neither way."""
+        if not rows:
+            return Numbers()
         mean = scores.mean(axis=0)
         loss = self._loss(torch.tensor(mean), rows).numpy()
         margin = mean[:, CHOSEN] - mean[:, REJECTED]

@@ -9,7 +9,7 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from kleash.config.algorithms import DualBeta, FixedBeta, Kl, OnPolicy, Ppo, TargetBeta, ZieglerBeta
+from kleash.config.algorithms import DualBeta, FixedBeta, Kl, OnlineDpo, OnPolicy, Ppo, TargetBeta, ZieglerBeta
 from kleash.config.checks import controller_of
 from kleash.config.schema import Prompts, Rollout, RunConfig
 from kleash.control.controller import Controller
@@ -204,8 +204,8 @@ def build(
         else None,
         accelerator=accelerator,
         make_sampler=sampler_of(policy, config.rollout),
-        controller=make_controller(algorithm.kl, starting_beta(algorithm.kl, None)),
-        starting_beta=starting_beta(algorithm.kl, None),
+        controller=make_controller(algorithm.kl, starting_beta(algorithm, None)),
+        starting_beta=starting_beta(algorithm, None),
         loosening=make_loosening(algorithm.kl),
     )
 
@@ -220,13 +220,14 @@ def sampler_of(policy: Policy, rollout: Rollout) -> Callable[[], Sampler]:
     return make_sampler
 
 
-def starting_beta(kl: Kl, reward_sd: float | None, mean_length: float = 1.0) -> float:
+def starting_beta(algorithm: OnPolicy, reward_sd: float | None, mean_length: float = 1.0) -> float:
     """Beta as given; else, with a target, from the law of small KL: sd(reward) / sqrt(2 target), nats per sequence.
 
     The posterior at beta has KL of about Var(r) / (2 beta^2), so this is the price at which the optimum itself lies
     near the target; one per token is taken times the mean length of a reply. Source: Korbak et al. 2022, expanded for
     small KL.
     """
+    kl = algorithm.kl
     if kl.beta is not None:
         return kl.beta
     target = kl.target_nats_per_sequence
@@ -234,7 +235,7 @@ def starting_beta(kl: Kl, reward_sd: float | None, mean_length: float = 1.0) -> 
         target = kl.target_nats_per_token * mean_length
     if reward_sd and target is not None:
         return float(reward_sd / (2 * target) ** 0.5)
-    return DEFAULT_BETA
+    return 0.0 if isinstance(algorithm, OnlineDpo) and target is None else DEFAULT_BETA
 
 
 def make_controller(kl: Kl, beta: float) -> Controller:
