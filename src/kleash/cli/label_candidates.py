@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kleash.cli.screen import bars, screen
 from kleash.cli.settings import load_arguments
+from kleash.errors import ConfigError
 from kleash.labels.store import LabelStore
 
 
@@ -20,6 +21,8 @@ def run(arguments: Sequence[str], store: str, pairs: int) -> None:
     Raises:
         KleashError: settings, data, a model or a store that cannot be used.
     """
+    if pairs < 1:
+        raise ConfigError(f"--pairs {pairs} asks for nothing to compare. Give 1 or more.")
     config = load_arguments(arguments).config
     with LabelStore.open(store) as labels:
         from kleash.training.candidates import candidate_pairs
