@@ -13,7 +13,6 @@ WITHOUT = "import sys; sys.modules[sys.argv[1]] = None; from kleash.cli.main imp
     [
         ("sqlalchemy", ["label", "candidates", "run.toml"]),
         ("sqlalchemy", ["label", "judge", "--model", "judge-1"]),
-        ("sqlalchemy", ["label", "status"]),
         ("fastapi", ["label", "serve"]),
     ],
 )
