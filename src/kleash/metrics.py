@@ -54,7 +54,7 @@ _ALL = (
     Metric("loss/pretraining", "Loss on the pretraining mix", "nats per token", "Minus the log-probability of a token of the text that is learned beside the reward, before the update.", "the skill outside the reward is fading"),
     Metric("loss/preference", "Preference loss", "", "DPO's loss, or Bradley-Terry's for a reward model, mean over comparisons; log 2 = 0.693 at the start."),
     Metric("loss/sft", "SFT loss", "nats per token", "Minus the log-probability of a token of a demonstrated completion."),
-    Metric("preference/accuracy", "Accuracy", "share", "Comparisons whose chosen side has the larger log-ratio (DPO) or score (reward model); equal ones count half, a reward model's ties not at all."),
+    Metric("preference/accuracy", "Accuracy", "share", "Comparisons whose chosen side has the larger log-ratio (DPO) or score (reward model); equal ones count half, ties (strength 0) not at all."),
     Metric("preference/margin", "Margin", "reward", "Chosen minus rejected: beta times the log-ratios (DPO), or scores (reward model)."),
     Metric("preference/chosen_logprob", "Log-probability of chosen", "nats per sequence", "Of the chosen completion under the policy.", "likelier"),
     Metric("preference/rejected_logprob", "Log-probability of rejected", "nats per sequence", "Of the rejected completion under the policy.", "likelier"),

@@ -302,18 +302,22 @@ class PreferenceJob:
             if learn:
                 (loss.sum() / total).backward()
             drift = logprobs - known
-            stacked = torch.stack([loss, margins, *logprobs.T, *drift.T], dim=1).detach().cpu().double()
+            columns = [loss, margins, tied.to(loss.dtype), *logprobs.T, *drift.T]
+            stacked = torch.stack(columns, dim=1).detach().cpu().double()
             parts |= dict(zip(batch, stacked, strict=True))
-        names = ("loss", "margin", "chosen_logprob", "rejected_logprob", "chosen_drift", "rejected_drift")
-        columns = torch.stack([parts[i] for i in chosen], dim=1).numpy()
-        return dict(zip(names, columns, strict=True))
+        names = ("loss", "margin", "tied", "chosen_logprob", "rejected_logprob", "chosen_drift", "rejected_drift")
+        by_name = torch.stack([parts[i] for i in chosen], dim=1).numpy()
+        return dict(zip(names, by_name, strict=True))
 
     def _numbers(self, found: Mapping[str, NDArray[np.float64]], prompts: Sequence[str]) -> Numbers:
         numbers = Numbers()
         offline.by_prompt(numbers, "loss/preference", found["loss"], prompts)
-        accuracy = np.where(found["margin"] == 0, 0.5, found["margin"] > 0)
-        offline.by_prompt(numbers, "preference/accuracy", accuracy, prompts)
-        offline.by_prompt(numbers, "preference/margin", self._settings.beta * found["margin"], prompts)
+        decided = found["tied"] == 0
+        if decided.any():
+            margin = found["margin"][decided]
+            asked = [prompt for prompt, counts in zip(prompts, decided, strict=True) if counts]
+            offline.by_prompt(numbers, "preference/accuracy", np.where(margin == 0, 0.5, margin > 0), asked)
+            offline.by_prompt(numbers, "preference/margin", self._settings.beta * margin, asked)
         for key in ("chosen_logprob", "rejected_logprob", "chosen_drift", "rejected_drift"):
             offline.by_prompt(numbers, f"preference/{key}", found[key], prompts)
         return numbers
