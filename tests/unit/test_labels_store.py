@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -431,3 +432,15 @@ def test_a_server_that_ended():
 
 def test_the_store_is_named_as_it_was_given(store, location):
     assert store.name == location
+
+
+def test_a_new_store_waits_for_whoever_holds_its_file(tmp_path):
+    path = tmp_path / "labels.db"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN EXCLUSIVE")
+    threading.Timer(0.4, lambda: other.execute("COMMIT")).start()
+    began = time.monotonic()
+    with LabelStore.open(path) as store:
+        assert store.add(numbered(3)) == 3
+    assert time.monotonic() - began >= 0.3
+    other.close()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +44,7 @@ from kleash.errors import KleashError
 
 SCHEMA_VERSION = 1
 BUSY_SECONDS = 30.0
+RETRY_SECONDS = 0.02
 ADVISORY_LOCK = 0x6B6C7368
 """PostgreSQL's lock by number ("klsh"), held while tables are made or pairs are added."""
 
@@ -209,7 +212,20 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
     """Leave transactions to `_begin_sqlite`, and use the write-ahead log where the file system has shared memory."""
     connection.isolation_level = None
     connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA journal_mode = WAL")
+    _use_write_ahead_log(connection)
+
+
+def _use_write_ahead_log(connection: Any) -> None:
+    """Ask until the file is free: while another process makes the same switch, SQLite refuses without waiting."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_SECONDS)
 
 
 def _begin_sqlite(connection: Connection) -> None:
