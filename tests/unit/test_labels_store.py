@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -17,6 +16,7 @@ from postgres_server import postgres_process, postgres_server
 from sqlalchemy import create_engine, text
 
 from kleash.errors import DataError, KleashError
+from kleash.labels import database
 from kleash.labels.records import Pair, Progress
 from kleash.labels.store import LabelStore
 
@@ -434,13 +434,26 @@ def test_the_store_is_named_as_it_was_given(store, location):
     assert store.name == location
 
 
-def test_a_new_store_waits_for_whoever_holds_its_file(tmp_path):
-    path = tmp_path / "labels.db"
-    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    other.execute("BEGIN EXCLUSIVE")
-    threading.Timer(0.4, lambda: other.execute("COMMIT")).start()
-    began = time.monotonic()
-    with LabelStore.open(path) as store:
-        assert store.add(numbered(3)) == 3
-    assert time.monotonic() - began >= 0.3
-    other.close()
+class Refusing:
+    """A connection that SQLite refuses at once, some times over, as it does while others switch the same new file."""
+
+    def __init__(self, times, reason):
+        self.times, self.reason, self.asked = times, reason, []
+
+    def execute(self, statement):
+        self.asked.append(statement)
+        if len(self.asked) <= self.times:
+            raise sqlite3.OperationalError(self.reason)
+
+
+def test_a_file_that_others_are_switching_is_asked_again():
+    connection = Refusing(3, "database is locked")
+    database._use_write_ahead_log(connection)
+    assert connection.asked == ["PRAGMA journal_mode = WAL"] * 4
+
+
+def test_another_failure_of_the_switch_is_not_asked_away():
+    connection = Refusing(1, "disk I/O error")
+    with pytest.raises(sqlite3.OperationalError, match="disk I/O error"):
+        database._use_write_ahead_log(connection)
+    assert len(connection.asked) == 1
