@@ -174,7 +174,7 @@ class Reward(Settings):
     gold: str | None = None
     """A held-out reward that is measured and never optimised."""
     timeout: float = Field(60.0, gt=0)
-    """Seconds that one call may take."""
+    """Seconds that one call of a function may take; models and judges have no such limit."""
     rescale: bool = False
     """Shift and scale to mean 0 and sd 1 on samples of the starting policy, so that beta means the same for
     every reward."""
