@@ -39,13 +39,14 @@ def _main() -> None:
     loops: list[Any] = []
     inner = loop.Loop.__init__
 
-    def remember(self: Any, session: Any, *rest: Any) -> None:
-        loops.append(session)
-        inner(self, session, *rest)
+    def remember(self: Any, job: Any, *rest: Any) -> None:
+        loops.append(job)
+        inner(self, job, *rest)
 
     loop.Loop.__init__ = remember  # type: ignore[method-assign]
     run.train(settings(Path(model), Path(folder), "algorithm.kl.beta=0.2", *overrides), observer=Silent())
-    (session,) = loops
+    (job,) = loops
+    session = job.session
     weights = [value for _, p in session.policy.trained() for value in p.detach().flatten().tolist()]
     rank = session.accelerator.process_index
     (Path(folder) / f"rank_{rank}.json").write_text(json.dumps({"weights": weights}), encoding="utf-8")

@@ -1,17 +1,23 @@
 """Each job on the tiny model: where it starts, what one step does, and what must not move."""
 
+import json
+
 import numpy as np
 import pytest
 import tiny_jobs
 import torch
 from accelerate import Accelerator
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from kleash.config.loader import load
+from kleash.errors import ConfigError, DataError
 from kleash.training import preference
 from kleash.training.critic import Credit
 from kleash.training.experience import gather
+from kleash.training.given import Given
 from kleash.training.job import quiet
 from kleash.training.jobs import prepare
+from kleash.training.observer import Silent
 from kleash.training.pretraining import text_loss
 from kleash.training.seeds import prompts_of_step, seed_for
 
@@ -156,3 +162,38 @@ def test_sft_divides_by_tokens_however_it_is_packed(make):
         two, _ = narrow._loss(texts, learn=False)
     assert counts.tolist() == [len(text.completion_ids) for text in texts]
     assert one == pytest.approx(two, rel=1e-5)
+
+
+def test_ppo_starts_with_one_sample_a_prompt(make):
+    job = make(
+        "ppo", "algorithm.num_generations=1", "algorithm.kl.target_nats_per_sequence=0.5", "training.prompts_per_step=9"
+    )
+    job.preflight(Silent(), job.fingerprint())
+    rewards = job.session.rewarder.spread.sd
+    assert job.session.starting_beta == pytest.approx(rewards, rel=1e-6)  # sd / sqrt(2 * 0.5)
+
+
+def test_a_loaded_model_learns_from_comparisons_and_is_no_reward_model(tiny_model_dir, tmp_path):
+    tiny_jobs.write_data(tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "comparisons.jsonl").read_text().splitlines()]
+    given = Given(
+        comparisons=rows[:40],
+        held_out=rows[40:50],
+        model=AutoModelForCausalLM.from_pretrained(tiny_model_dir),
+        tokenizer=AutoTokenizer.from_pretrained(tiny_model_dir),
+    )
+    config = load(None, tiny_jobs.settings_of("dpo", "(in memory)", tmp_path)).config
+    job = prepare(config, given).build(Accelerator())
+    assert (len(job.data.train), len(job.data.held_out)) == (40, 10)
+    config = load(None, tiny_jobs.settings_of("reward_model", "(in memory)", tmp_path)).config
+    with pytest.raises(ConfigError, match="model is a loaded LlamaForCausalLM, and a reward model"):
+        prepare(config, given)
+
+
+def test_a_held_out_prompt_leaves_room_for_the_samples_that_measure_it(make, tmp_path):
+    rows = [{"prompt": f"{i}" * 495, "chosen": " yes", "rejected": " no"} for i in range(3)]
+    (tmp_path / "long.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    settings = [f"comparisons.path={tmp_path / 'long.jsonl'}", "comparisons.held_out=1"]
+    make("dpo", *settings, "rollout.max_completion_length=8")
+    with pytest.raises(DataError, match="with max_completion_length = 64 it needs"):
+        make("dpo", *settings, "rollout.max_completion_length=64")

@@ -310,3 +310,9 @@ def test_a_server_prints_its_address_and_ends_cleanly(number):
         process.kill()
         process.communicate()
     assert (process.returncode, rest.splitlines()[-1], errors) == (0, "ended", "")
+
+
+def test_a_random_token_from_the_environment_is_refused(monkeypatch):
+    monkeypatch.setenv("KLEASH_TOKEN", "auto")
+    with pytest.raises(ConfigError, match="KLEASH_TOKEN = 'auto' would make a token that nobody is shown"):
+        shell.chosen_token(None)

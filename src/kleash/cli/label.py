@@ -94,8 +94,8 @@ def import_(path: Path, store: str = DEFAULT_STORE, format: ExchangeFormat = "co
         from kleash.labels.exchange import read_labels
         from kleash.labels.store import LabelStore
     with LabelStore.open(store) as labels:
-        read = read_labels(labels, path, format)
-    print(f"{store}: {_counts(read)} added")
+        read, name = read_labels(labels, path, format), labels.name
+    print(f"{name}: {_counts(read)} added")
 
 
 def _counts(exchanged: Exchanged) -> str:

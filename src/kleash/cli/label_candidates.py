@@ -33,8 +33,8 @@ def run(arguments: Sequence[str], store: str, pairs: int) -> None:
                 config, pairs, lambda done, total: progress.update(task, completed=done, total=total)
             )
         added = labels.add(found)
-        waiting = labels.progress().total
+        waiting, name = labels.progress().total, labels.name
     known = len(found) - added
     there = f", {known} were there already" if known else ""
-    print(f"{added} pairs added to {store}{there}; {waiting} in all")
-    print(f"Compare them: kleash label serve --store {store}")
+    print(f"{added} pairs added to {name}{there}; {waiting} in all")
+    print("Compare them: kleash label serve, with the same --store")

@@ -305,6 +305,8 @@ def _without_effect(config: RunConfig) -> Iterator[tuple[str, str]]:
             "reward.length_penalty_from",
             "reward.length_penalty = 0 charges nothing. Set length_penalty, or remove it.",
         )
+    if reward is not None and not isinstance(config.algorithm, OnPolicy):
+        yield "reward.rescale", f"algorithm.type = '{kind}' only measures the reward, as it is. Remove it."
     if reward is not None and reward.combine != "mean_minus_sd":
         yield "reward.sd_weight", f"reward.combine = '{reward.combine}' takes no account of it. Remove it."
     if config.model.adapter is not None and config.model.lora is not False:

@@ -90,7 +90,7 @@ def render(
     rendered = []
     for prompt in prompts:
         one = render_prompt(prompt, renderer, system_prompt=system_prompt, as_chat=as_chat)
-        _check_length(prompt, len(one.token_ids), max_completion_length, renderer)
+        check_length(prompt, len(one.token_ids), max_completion_length, renderer)
         rendered.append(one)
     return rendered
 
@@ -168,7 +168,12 @@ def _check_single_bos(
     )
 
 
-def _check_length(prompt: Prompt, prompt_length: int, max_completion_length: int, renderer: Renderer) -> None:
+def check_length(prompt: Prompt, prompt_length: int, max_completion_length: int, renderer: Renderer) -> None:
+    """See that prompt and completion fit the model's context together.
+
+    Raises:
+        DataError: they do not.
+    """
     needed = prompt_length + max_completion_length
     if needed > renderer.max_context:
         raise DataError(

@@ -15,6 +15,7 @@ from torch import Tensor
 from kleash.algorithms import ppo
 from kleash.config.algorithms import Ppo
 from kleash.ops import whitening
+from kleash.ops.gae import returns as returns_of
 from kleash.ops.masks import lengths_to_mask, to_rows
 from kleash.training.critic import Credit, counted
 from kleash.training.experience import Experience
@@ -26,7 +27,7 @@ def assign(session: Session, experience: Experience, scored: Scored, beta: float
     """Advantages of a step's samples; 0 where there is no score."""
     if isinstance(session.algorithm, Ppo):
         return _by_critic(session, session.algorithm, experience, scored, beta)
-    rewards = torch.tensor(experience.rewards.shaped, dtype=torch.float32).nan_to_num()
+    rewards = _known(experience)
     shape = (len(experience.prompts), experience.group_size)
     is_scored = torch.tensor(experience.rewards.scored)
     advantages = session.objective.advantages(rewards.view(shape), is_scored.view(shape))
@@ -40,7 +41,7 @@ def _by_critic(session: Session, settings: Ppo, experience: Experience, scored: 
     device = session.policy.device
     mask = counted(experience).to(device)
     values = session.critic.values(experience)
-    rewards = torch.tensor(experience.rewards.shaped, dtype=torch.float32, device=device).nan_to_num()
+    rewards = _known(experience).to(device)
     if session.objective.charged_in_reward:
         k1 = _rows(scored.record.policy_logprobs - scored.record.reference_logprobs, experience, device)
         token_rewards = ppo.token_rewards_with_k1(rewards, k1, beta, mask)
@@ -49,7 +50,7 @@ def _by_critic(session: Session, settings: Ppo, experience: Experience, scored: 
     if settings.scale_rewards == "unit_variance":
         token_rewards = _of_all(session.accelerator, whitening.scale_to_unit_variance, token_rewards, mask)
     advantages = ppo.advantages(token_rewards, values, mask, discount=settings.discount, trace=settings.gae_lambda)
-    returns = advantages + values
+    returns = returns_of(advantages, values, mask)
     if settings.normalize_advantages == "center":
         advantages = _of_all(session.accelerator, whitening.center, advantages, mask)
     elif settings.normalize_advantages == "whiten":
@@ -61,6 +62,12 @@ def _rows(flat: NDArray[np.float64], experience: Experience, device: torch.devic
     lengths = torch.tensor(experience.lengths)
     mask = lengths_to_mask(lengths, int(lengths.max()))
     return to_rows(torch.tensor(flat, dtype=torch.float32), mask).to(device)
+
+
+def _known(experience: Experience) -> Float[Tensor, " B"]:
+    """Rewards, 0 where there is no score."""
+    rewards = torch.tensor(experience.rewards.shaped, dtype=torch.float32)
+    return torch.where(torch.tensor(experience.rewards.scored), rewards, 0.0)
 
 
 def _of_all(

@@ -20,7 +20,6 @@ from kleash.data.packing import pack
 from kleash.data.render import RenderedPrompt, render
 from kleash.errors import DataError, RunStopped
 from kleash.models.loading import load_policy, load_reference
-from kleash.models.names import load_tokenizer
 from kleash.models.packed import PackedBatch, packed_hidden, side_by_side
 from kleash.models.policy import Policy
 from kleash.models.reference import Reference
@@ -37,7 +36,7 @@ from kleash.training.on_policy import model_facts
 from kleash.training.optimizer import Optimizer
 from kleash.training.rewards import rewarder_of
 from kleash.training.seeds import seed_for
-from kleash.training.session import sampler_of
+from kleash.training.session import sampler_of, tokenizer_of
 from kleash.training.statistics import Numbers
 
 PACKING_LIMIT = {torch.float32: 1e-3, torch.bfloat16: 0.5}
@@ -56,16 +55,23 @@ class ImitationData:
 
 
 def load_data(
-    settings: Demonstrations, tokenizer: Tokenizer, *, max_completion_length: int, seed: int, given: Any = None
+    settings: Demonstrations,
+    tokenizer: Tokenizer,
+    *,
+    max_completion_length: int,
+    seed: int,
+    given: Given = NOTHING_GIVEN,
 ) -> ImitationData:
     """Read, split and render demonstrations.
 
     Raises:
         DataError: demonstrations that cannot be read or do not fit.
     """
-    rows = load_demonstrations(settings.path if given is None else given, limit=settings.limit)
-    if settings.held_out_path is not None:
-        held_out = load_demonstrations(settings.held_out_path)
+    source = settings.path if given.demonstrations is None else given.demonstrations
+    apart = settings.held_out_path if given.held_out is None else given.held_out
+    rows = load_demonstrations(source, limit=settings.limit)
+    if apart is not None:
+        held_out = load_demonstrations(apart)
     else:
         if settings.held_out >= len(rows):
             raise DataError(
@@ -141,13 +147,13 @@ def prepare(config: RunConfig, given: Given = NOTHING_GIVEN) -> Prepared:
     """
     assert config.demonstrations is not None, "the checks of the settings see to it"
     rewarder = rewarder_of(config, given)
-    tokenizer = load_tokenizer(config.model.name, config.model.revision)
+    tokenizer = tokenizer_of(config, given)
     data = load_data(
         config.demonstrations,
         tokenizer,
         max_completion_length=config.rollout.max_completion_length,
         seed=config.training.seed,
-        given=given.demonstrations,
+        given=given,
     )
     return Prepared(config, config.demonstrations, data, rewarder, given)
 

@@ -6,6 +6,7 @@ everywhere: exact KL on completions that the policy samples on held-out prompts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,12 +24,12 @@ from kleash.config.algorithms import Dpo
 from kleash.config.schema import Comparisons, RunConfig
 from kleash.data.comparisons import load_comparisons, split_comparisons
 from kleash.data.completions import RenderedComparison, render_comparisons
+from kleash.data.render import check_length
 from kleash.errors import RunStopped
 from kleash.gauge.cache import Cache
 from kleash.models.batch import TokenBatch, collate
 from kleash.models.demo_model import cache_dir
 from kleash.models.loading import load_policy, load_reference
-from kleash.models.names import load_tokenizer
 from kleash.models.policy import Policy
 from kleash.models.reference import Reference
 from kleash.models.tokenizer import Tokenizer
@@ -45,7 +46,7 @@ from kleash.training.observer import CheckResult, Observer
 from kleash.training.on_policy import model_facts
 from kleash.training.optimizer import Optimizer
 from kleash.training.rewards import rewarder_of
-from kleash.training.session import sampler_of
+from kleash.training.session import sampler_of, tokenizer_of
 from kleash.training.statistics import Numbers
 
 START_LIMIT = {torch.float32: 1e-2, torch.bfloat16: 2.0}
@@ -76,16 +77,22 @@ class PreferenceData:
         return offline.digest([[_tokens(row) for row in rows] for rows in (self.train, self.held_out)])
 
 
-def load_data(settings: Comparisons, tokenizer: Tokenizer, *, seed: int, given: Any = None) -> PreferenceData:
+def load_data(
+    settings: Comparisons, tokenizer: Tokenizer, *, seed: int, given: Given = NOTHING_GIVEN
+) -> PreferenceData:
     """Read, split and render comparisons with the tokenizer of the model that reads them.
 
     Raises:
         DataError: comparisons that cannot be read or do not fit, or none left.
     """
-    read = load_comparisons(settings.path if given is None else given, limit=settings.limit)
-    filtered = dict(read.filtered)
-    if settings.held_out_path is not None:
-        train, held_out = read.rows, load_comparisons(settings.held_out_path).rows
+    source = settings.path if given.comparisons is None else given.comparisons
+    apart = settings.held_out_path if given.held_out is None else given.held_out
+    read = load_comparisons(source, limit=settings.limit)
+    filtered = Counter(read.filtered)
+    if apart is not None:
+        other = load_comparisons(apart)
+        train, held_out = read.rows, other.rows
+        filtered.update(other.filtered)
     elif settings.held_out == 0:
         train, held_out = read.rows, []
     else:
@@ -105,8 +112,7 @@ def load_data(settings: Comparisons, tokenizer: Tokenizer, *, seed: int, given: 
             else None
         )
         rendered.append([] if found is None else found.rows)
-        for reason, count in ({} if found is None else found.filtered).items():
-            filtered[reason] = filtered.get(reason, 0) + count
+        filtered.update({} if found is None else found.filtered)
     return PreferenceData(rendered[0], rendered[1], filtered)
 
 
@@ -131,7 +137,8 @@ class Prepared:
         """Read the weights."""
         config, given = self.config, self.given
         offline.check_share(config, accelerator)
-        context = max(self.data.longest, self.data.longest + config.rollout.max_completion_length)
+        asked = max(len(row.prompt.token_ids) for row in [*self.data.train, *self.data.held_out])
+        context = max(self.data.longest, asked + config.rollout.max_completion_length)
         loaded = None if given.model is None else (given.model, given.tokenizer)
         policy = load_policy(
             config.model, context=context, seed=config.training.seed, device=accelerator.device, loaded=loaded
@@ -148,9 +155,21 @@ def prepare(config: RunConfig, given: Given = NOTHING_GIVEN) -> Prepared:
     """
     assert config.comparisons is not None, "the checks of the settings see to it"
     rewarder = rewarder_of(config, given)
-    tokenizer = load_tokenizer(config.model.name, config.model.revision)
-    data = load_data(config.comparisons, tokenizer, seed=config.training.seed, given=given.comparisons)
+    tokenizer = tokenizer_of(config, given)
+    data = load_data(config.comparisons, tokenizer, seed=config.training.seed, given=given)
+    _check_room(data, tokenizer, config)
     return Prepared(config, data, rewarder, given)
+
+
+def _check_room(data: PreferenceData, tokenizer: Tokenizer, config: RunConfig) -> None:
+    """See that the held-out prompts that will be sampled on leave room for a sample.
+
+    Raises:
+        DataError: one does not.
+    """
+    length = config.rollout.max_completion_length
+    for prompt in offline.distinct_prompts([row.prompt for row in data.held_out]):
+        check_length(prompt.prompt, len(prompt.token_ids), length, tokenizer)
 
 
 class PreferenceJob:

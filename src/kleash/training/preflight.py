@@ -288,6 +288,9 @@ def _sd_within(session: Session, probe: Experience) -> float:
     algorithm = session.algorithm
     if isinstance(algorithm, Grpo) and algorithm.scale_rewards == "group":
         return 1.0
+    if probe.group_size == 1:  # advantages are against the critic, over all samples
+        scored = probe.rewards.shaped[probe.rewards.scored]
+        return float(scored.std(ddof=1)) if len(scored) > 1 else 0.0
     groups = probe.rewards.shaped.reshape(-1, probe.group_size)
     full = groups[(~np.isnan(groups)).sum(axis=1) >= 2]
     return float(np.sqrt(np.nanvar(full, axis=1, ddof=1).mean())) if len(full) else 0.0

@@ -17,7 +17,7 @@ from kleash.algorithms import reward_model
 from kleash.config.algorithms import RewardModel
 from kleash.config.schema import Comparisons, RunConfig
 from kleash.data.completions import RenderedComparison
-from kleash.errors import RunStopped
+from kleash.errors import ConfigError, RunStopped
 from kleash.models import demo_model
 from kleash.models.batch import TokenBatch, collate
 from kleash.models.names import load_tokenizer
@@ -77,8 +77,13 @@ def prepare(config: RunConfig, given: Given = NOTHING_GIVEN) -> Prepared:
         KleashError: what cannot be read or used.
     """
     assert config.comparisons is not None, "the checks of the settings see to it"
+    if given.model is not None:
+        raise ConfigError(
+            f"model is a loaded {type(given.model).__name__}, and a reward model, which has another head, is made "
+            "from a checkpoint. Save the model, and give the folder"
+        )
     tokenizer = load_tokenizer(config.model.name, config.model.revision)
-    data = load_data(config.comparisons, tokenizer, seed=config.training.seed, given=given.comparisons)
+    data = load_data(config.comparisons, tokenizer, seed=config.training.seed, given=given)
     return Prepared(config, config.comparisons, data)
 
 

@@ -29,7 +29,7 @@ def prompts_of_step(num_prompts: int, per_step: int, step: int, seed: int) -> Se
     return chosen
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=16)
 def _order(num_prompts: int, epoch: int, seed: int) -> Sequence[int]:
     """All prompts in the order of one epoch."""
     order = list(range(num_prompts))

@@ -135,16 +135,24 @@ def load_data(
     return Data(rendered(train), rendered(held_out))
 
 
+def tokenizer_of(config: RunConfig, given: Given) -> Tokenizer:
+    """The tokenizer of the model that is named, or of the one that was passed.
+
+    Raises:
+        ModelError: there is no such model, or it cannot be read.
+    """
+    if given.model is None:
+        return load_tokenizer(config.model.name, config.model.revision)
+    return wrap(given.tokenizer, given.model.config, given.model.generation_config, config.model.name)
+
+
 def prepare(config: RunConfig, given: Given = NOTHING_GIVEN) -> tuple[Tokenizer, Data, Rewarder]:
     """All that can fail before weights are read: tokenizer, prompts, reward functions, a critic's folder."""
     assert config.prompts is not None, "the checks of the settings see to it"
     rewarder = rewarder_of(config, given)
     if isinstance(config.algorithm, Ppo) and config.algorithm.critic.start is not None:
         open_saved(config.algorithm.critic.start)
-    if given.model is None:
-        tokenizer = load_tokenizer(config.model.name, config.model.revision)
-    else:
-        tokenizer = wrap(given.tokenizer, given.model.config, given.model.generation_config, config.model.name)
+    tokenizer = tokenizer_of(config, given)
     data = load_data(
         config.prompts,
         tokenizer,

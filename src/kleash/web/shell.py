@@ -71,6 +71,11 @@ def chosen_token(given: str | None) -> str | None:
     token, origin = (given, "--token") if given is not None else (os.environ.get(TOKEN_VARIABLE), TOKEN_VARIABLE)
     if token is None:
         return None
+    if token == AUTOMATIC and origin == TOKEN_VARIABLE:
+        raise ConfigError(
+            f"{TOKEN_VARIABLE} = '{AUTOMATIC}' would make a token that nobody is shown. Give the token itself there, or"
+            f" use --token {AUTOMATIC}, which prints it."
+        )
     if token == AUTOMATIC:
         return secrets.token_urlsafe(24)
     if not USABLE_TOKEN.fullmatch(token):
