@@ -2,7 +2,7 @@ import pytest
 from judge_server import Act, judge_server
 
 from kleash.config.schema import Judge as JudgeSettings
-from kleash.errors import DataError
+from kleash.errors import DataError, ModelError
 from kleash.rewards.function import accepted_columns, resolve, score
 from kleash.rewards.judge import Answer, JudgeTally, Prices, Question, combine
 from kleash.rewards.judge_reward import Preference, WinRate, make_judge
@@ -46,6 +46,31 @@ def test_win_rate_reads_chat_completions():
     judge = Prefers()
     assert WinRate(judge)(messages, said, ["no"]) == [1.0]
     assert judge.asked == [Question(messages[0], "long", "no")]
+
+
+class Down(Prefers):
+    """A judge that is down for every question but those about `up`."""
+
+    def __init__(self, *up):
+        super().__init__()
+        self.up = up
+
+    def answer(self, question):
+        if question.prompt in self.up:
+            return super().answer(question)
+        return Answer(None, None, failure="connection refused.")
+
+
+def test_a_judge_that_answers_nothing_ends_the_run():
+    with pytest.raises(ModelError) as caught:
+        WinRate(Down())(["p", "q"], ["long", "x"], ["no", "longer"])
+    assert str(caught.value) == (
+        "The judge answered none of 2 questions. The last: No answer with the order as given: connection refused. Bring"
+        " it back, and resume from the last checkpoint."
+    )
+    with pytest.raises(ModelError, match="answered none of 1 questions"):
+        Preference(Down())(["p", "p"], ["long", "x"])
+    assert WinRate(Down("p"))(["p", "q"], ["long", "x"], ["no", "longer"]) == [1.0, None]
 
 
 def test_win_rate_is_a_reward_that_asks_for_reference_completions():

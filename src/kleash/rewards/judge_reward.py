@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kleash.config.schema import Judge as JudgeSettings
-from kleash.errors import DataError
+from kleash.errors import DataError, ModelError
 from kleash.rewards.judge import (
     Choice,
     Judge,
@@ -104,11 +104,22 @@ def make_judge(settings: JudgeSettings) -> Judge:
 
 
 def ask_all(judge: Judge, questions: Sequence[Question], tally: JudgeTally) -> tuple[list[Choice | None], JudgeTally]:
-    """Ask every question; return the choices in their order, and the tally with them in it."""
+    """Ask every question; return the choices in their order, and the tally with them in it.
+
+    Raises:
+        ModelError: not one question got an answer: the judge is down, and there is nothing to learn from.
+    """
     choices: list[Choice | None] = [None] * len(questions)
+    failures: list[str] = []
     for i, verdict in judge.judge(questions):
         choices[i] = verdict.choice
         tally = tally.plus(verdict)
+        failures += [verdict.reason] if verdict.failed else []
+    if questions and len(failures) == len(questions):
+        raise ModelError(
+            f"The judge answered none of {len(questions)} questions. The last: {failures[-1]} Bring it back, and resume "
+            "from the last checkpoint."
+        )
     return choices, tally
 
 
