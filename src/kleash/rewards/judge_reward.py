@@ -117,8 +117,8 @@ def ask_all(judge: Judge, questions: Sequence[Question], tally: JudgeTally) -> t
         failures += [verdict.reason] if verdict.failed else []
     if questions and len(failures) == len(questions):
         raise ModelError(
-            f"The judge answered none of {len(questions)} questions. The last: {failures[-1]} Bring it back, and resume "
-            "from the last checkpoint."
+            f"The judge answered none of {len(questions)} questions. The last: {failures[-1]} Bring it back, and "
+            "resume from the last checkpoint."
         )
     return choices, tally
 
