@@ -4,9 +4,12 @@ import json
 
 import pytest
 from tiny_jobs import settings_of, write_data
+from tiny_model import byte_tokenizer
 
 from kleash.cli.main import main
+from kleash.config.schema import Model
 from kleash.models import loading, scalar_loading
+from kleash.models.saved_reward import Rendering
 
 GOOD = {"prompt": "a prompt", "chosen": " yes", "rejected": " no"}
 
@@ -29,6 +32,7 @@ def refused(tiny_model_dir, tmp_path, capsys):
         code = main(["train", *settings_of(job, tiny_model_dir, tmp_path, *overrides)])
         said = capsys.readouterr().err
         assert code == 2, said
+        assert not (tmp_path / "runs" / "run").exists()
         return said
 
     return refused
@@ -51,13 +55,15 @@ def test_a_missing_side(compared, job):
     assert "comparisons.jsonl:2 has no rejected answer; its columns: prompt, chosen. A comparison needs" in said
 
 
-def test_equal_sides_everywhere_say_what_was_filtered(compared):
-    said = compared(*({**GOOD, "rejected": " yes", "prompt": f"prompt {i}"} for i in range(3)))
+@pytest.mark.parametrize("job", ["dpo", "reward_model"])
+def test_equal_sides_everywhere_say_what_was_filtered(compared, job):
+    said = compared(*({**GOOD, "rejected": " yes", "prompt": f"prompt {i}"} for i in range(3)), job=job)
     assert "nothing is left of 3 comparisons. Filtered: 3 because chosen and rejected are the same text" in said
 
 
-def test_unknown_columns(compared):
-    said = compared({**GOOD, "strenght": 2})
+@pytest.mark.parametrize("job", ["dpo", "reward_model"])
+def test_unknown_columns(compared, job):
+    said = compared({**GOOD, "strenght": 2}, job=job)
     assert "strenght" in said
     assert "'strength'" in said
 
@@ -85,6 +91,19 @@ def test_sound_settings_come_as_far_as_the_weights(tiny_model_dir, tmp_path, cap
 def test_a_critic_begins_from_a_reward_model_that_is_there(refused, tiny_model_dir, tmp_path):
     assert "head not found" in refused("ppo", f"algorithm.critic.start={tiny_model_dir}")
     assert "nowhere': there is no such folder" in refused("ppo", f"algorithm.critic.start={tmp_path / 'nowhere'}")
+
+
+def test_a_critic_of_other_tokens_is_refused_once_the_policy_is_read(refused, tiny_model_dir, tmp_path, monkeypatch):
+    """The one refusal here that comes after weights: tokenizers are compared when the critic meets its policy."""
+    monkeypatch.undo()
+    settings = Model(name=str(tiny_model_dir), dtype="float32")
+    scalar_loading.load_scalar_model(settings, members=1, seed=0, context=64).save(tmp_path / "other", Rendering())
+    tokenizer = byte_tokenizer()
+    tokenizer.add_tokens(["<|more|>"])
+    tokenizer.save_pretrained(tmp_path / "other")
+    said = refused("ppo", f"algorithm.critic.start={tmp_path / 'other'}")
+    assert f"the critic would start from '{tmp_path / 'other'}', whose tokenizer is not that of the policy" in said
+    assert "sizes 262 and 261. A critic values the policy's tokens" in said
 
 
 def test_a_causal_model_is_no_reward_model(refused, tiny_model_dir):

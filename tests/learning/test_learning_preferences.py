@@ -46,15 +46,16 @@ def test_a_reward_model_finds_the_rule_and_its_worst_case_is_below_its_mean(lear
     assert min(mean[[0, 2]]) > max(mean[[1, 3]])
 
 
-def test_dpo_finds_the_rule_and_a_larger_beta_keeps_it_nearer(learn):
-    more = ("training.steps=30", "training.eval_samples=8", "training.eval_every=30")
-    free, _ = learn("dpo", *more, "algorithm.beta=0.02")
+def test_dpo_finds_the_rule_and_a_tenfold_beta_keeps_it_nearer(learn):
+    more = ("training.steps=30", "training.eval_samples=64", "training.eval_every=30")
+    free, _ = learn("dpo", *more, "algorithm.beta=0.1")
     held, _ = learn("dpo", *more, "algorithm.beta=1", "name=held")
     assert free["loss/preference"][0] == pytest.approx(np.log(2), abs=1e-5)
+    assert free["eval/preference/accuracy"][0] == 0.5
     assert free["eval/preference/accuracy"][-1] > 0.95
-    assert free["eval/reward/gold"][-1] > free["eval/reward/gold"][0] + 0.05
+    assert free["eval/reward/gold"][-1] > free["eval/reward/gold"][0] + 0.03
     assert free["eval/kl/exact_per_sequence"][0] == 0
-    assert 0 < held["eval/kl/exact_per_sequence"][-1] < 0.7 * free["eval/kl/exact_per_sequence"][-1]
+    assert 0 < held["eval/kl/exact_per_sequence"][-1] < 0.5 * free["eval/kl/exact_per_sequence"][-1]
     assert free["eval/preference/chosen_drift"][-1] > free["eval/preference/rejected_drift"][-1]
 
 
@@ -64,18 +65,21 @@ def test_sft_lowers_the_loss_on_what_it_has_not_seen(learn):
     assert found["eval/kl/exact_per_sequence"][-1] > 0
 
 
-def test_ppo_holds_its_target_while_the_reward_rises(learn):
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+def test_ppo_holds_its_target_once_the_reward_has_risen(learn, seed):
+    """While the reward rises fastest, around step 40, the KL is above its target; the controller brings it back."""
     found, _ = learn(
         "ppo",
-        "training.steps=60",
+        "training.steps=120",
         "training.learning_rate=2e-3",
-        "training.eval_every=60",
+        "training.eval_every=120",
         "algorithm.kl.target_nats_per_sequence=2",
         "algorithm.kl.controller.ramp_steps=10",
+        f"training.seed={seed}",
     )
     assert np.mean(found["reward/proxy"][-15:]) > np.mean(found["reward/proxy"][:5]) + 0.1
-    assert 1.3 < np.mean(found["kl/exact_per_sequence"][-20:]) < 2.7
-    assert found["critic/explained_variance"][-1] > -0.5
+    assert np.mean(found["kl/exact_per_sequence"][-30:]) == pytest.approx(2, rel=0.35)
+    assert np.mean(found["critic/explained_variance"][-30:]) > 0.1
 
 
 def test_online_dpo_raises_the_reward_that_compares(learn):
@@ -84,5 +88,8 @@ def test_online_dpo_raises_the_reward_that_compares(learn):
 
 
 def test_the_mix_lowers_the_loss_of_its_text(learn):
-    found, _ = learn("mixed", "training.steps=15", "training.prompts_per_step=4", "training.eval_every=15")
-    assert found["loss/pretraining"][-1] < found["loss/pretraining"][0] - 0.5
+    more = ("training.steps=15", "training.prompts_per_step=4", "training.eval_every=15")
+    mixed, _ = learn("mixed", *more)
+    hardly, _ = learn("mixed", *more, "pretraining.gamma=1e-9", "name=hardly")
+    assert mixed["loss/pretraining"][0] == hardly["loss/pretraining"][0]
+    assert mixed["loss/pretraining"][-1] < hardly["loss/pretraining"][-1] - 0.5
