@@ -133,3 +133,10 @@ def test_a_run_without_a_checkpoint_is_no_reward_model(refused, tmp_path):
 )
 def test_tables_that_are_missing_or_of_no_use(refused, job, kind, message):
     assert message in refused(job, f"algorithm.type={kind}")
+
+
+def test_the_text_of_the_mix_is_read_before_the_weights(refused, tmp_path):
+    assert "nowhere.txt" in refused("mixed", f"pretraining.path={tmp_path / 'nowhere.txt'}")
+    (tmp_path / "short.txt").write_text("a")
+    said = refused("mixed", f"pretraining.path={tmp_path / 'short.txt'}")
+    assert "The text has 1 tokens, too few for one row of 64" in said

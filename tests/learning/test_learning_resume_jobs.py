@@ -20,7 +20,7 @@ IN_STEP_3 = 3 * 4 + 3
 PPO = ("algorithm.kl.target_nats_per_sequence=0.5",)
 JOBS = [
     # the job, more settings, and the optimiser's call in step 3 at which it dies
-    pytest.param("reward_model", ("algorithm.members=2",), 4, id="reward_model"),
+    pytest.param("reward_model", ("algorithm.members=2",), 3 * 2 + 1, id="reward_model"),
     pytest.param("ppo", PPO, IN_STEP_3, id="ppo"),
     pytest.param("ppo", (*PPO, "algorithm.critic.start={reward_model}"), IN_STEP_3, id="ppo_from_reward_model"),
     pytest.param("dpo", (), 4, id="dpo"),
@@ -139,6 +139,14 @@ def test_comparisons_that_have_changed_are_refused_on_resume(tiny_model_dir, tmp
     data.write_text("\n".join(rows))
     resume(path, observer=Silent())
     assert [step for step, *_ in story(path)[0]] == list(range(7))
+
+
+def test_a_text_that_has_changed_is_refused_on_resume(tiny_model_dir, tmp_path):
+    path = interrupted("mixed", tiny_model_dir, tmp_path)
+    text = tmp_path / "text.txt"
+    text.write_text(text.read_text().replace("fox", "cat"))
+    with pytest.raises(RunDirError, match=r"data of .*run have changed since it began .*text.txt"):
+        resume(path, observer=Silent())
 
 
 @pytest.mark.parametrize(

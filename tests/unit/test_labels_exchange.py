@@ -337,3 +337,15 @@ def test_nothing_to_write(store, tmp_path):
     with pytest.raises(DataError, match=r"nowhere/labels\.json' cannot be written: No such file or directory"):
         write_labels(store, tmp_path / "nowhere" / "labels.json", "argilla")
     assert sorted(path.name for path in tmp_path.glob("labels.json*")) == []
+
+
+def test_rows_that_are_left_out_are_counted_and_contradictions_refused(store, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    row = {"prompt": "p", "chosen": "a", "rejected": "b"}
+    path.write_text("\n".join(json.dumps(r) for r in (row, row, {**row, "rejected": "a"})))
+    read = read_labels(store, path, "comparisons")
+    assert (read.pairs, read.votes) == (1, 1)
+    assert sum(read.filtered.values()) == 2
+    path.write_text("\n".join(json.dumps(r) for r in (row, {**row, "chosen": "b", "rejected": "a"})))
+    with pytest.raises(DataError, match=r"rows.jsonl:2 is another vote of 'rows.jsonl' on the pair of .*rows.jsonl:1"):
+        read_labels(store, path, "comparisons")

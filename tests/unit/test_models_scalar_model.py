@@ -238,7 +238,7 @@ def test_what_an_adapter_folder_holds(tiny_model_dir, tmp_path):
         assert list(file.get_slice("base_model.model.score.weight").get_shape()) == [1, 32]
         assert len(list(file.keys())) == 2 * 7 * 2 + 1
     written = json.loads((tmp_path / "kleash.json").read_text())
-    assert written == {"append_stop": True, "as_chat": False, "system_prompt": None}
+    assert written == {"append_stop": True, "as_chat": False, "system_prompt": None, "origin": 0.0}
 
 
 def test_padding_that_is_saved_is_not_the_stop_token(tiny_model_dir, tmp_path):

@@ -13,7 +13,7 @@ from kleash.errors import ConfigError, ModelError
 from kleash.labels.records import Pair
 from kleash.labels.store import LabelStore
 from kleash.rewards.function import resolve
-from kleash.rewards.judge import JudgeTally, Prices
+from kleash.rewards.judge import Answer, JudgeTally, Prices, combine
 from kleash.rewards.judge_http import Endpoint, HttpJudge
 from kleash.rewards.judging import ScoreTally, judge_queue, score_queue
 
@@ -279,3 +279,27 @@ def test_noise_that_is_no_probability_is_refused(store, noise):
     with pytest.raises(ConfigError) as caught:
         score_queue(store, resolve(longer), "noisy", noise=noise, seed=0)
     assert str(caught.value) == (f"noise = {noise:g} is no probability of a wrong vote. Give a number from 0 to 1.")
+
+
+class NeverFits:
+    """A judge that cannot hold some questions, as a local model with a short context."""
+
+    prices = Prices()
+
+    def judge(self, questions):
+        for i, question in enumerate(questions):
+            fits = "long" not in question.prompt
+            answer = Answer("A", "A") if fits else Answer(None, None, "too long", permanent=True)
+            back = Answer("B", "B") if fits else answer
+            yield i, combine(answer, back)
+
+
+def test_questions_that_never_fit_are_stored_and_block_nothing(store):
+    store.add(Pair(f"long {i}", "a", "b") for i in range(25))
+    store.add([Pair("short", "a", "b")])
+    tally = judge_queue(store, NeverFits(), "local")
+    assert (tally.asked, tally.answered, tally.failed) == (26, 1, 25)
+    votes = {vote.pair_id: vote for vote in store.votes()}
+    assert Counter(vote.choice for vote in votes.values()) == {None: 25, "first": 1}
+    assert sum("too long" in (vote.note or "") for vote in votes.values()) == 25
+    assert store.next_task("local") is None

@@ -1,6 +1,7 @@
 """Each job on the tiny model: where it starts, what one step does, and what must not move."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,14 +12,19 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from kleash.config.loader import load
 from kleash.errors import ConfigError, DataError
+from kleash.rewards.function import resolve
 from kleash.training import preference
+from kleash.training.credit import assign
 from kleash.training.critic import Credit
-from kleash.training.experience import gather
+from kleash.training.evaluate import evaluate
+from kleash.training.experience import Rewarder, Rewards, gather
 from kleash.training.given import Given
 from kleash.training.job import quiet
 from kleash.training.jobs import prepare
 from kleash.training.observer import Silent
 from kleash.training.pretraining import text_loss
+from kleash.training.rewards import pinned
+from kleash.training.run import train
 from kleash.training.seeds import prompts_of_step, seed_for
 
 
@@ -116,12 +122,12 @@ def test_ppo_learns_its_critic_and_leaves_the_policy_to_its_own_updates(make, pl
     assert all(torch.equal(a, b) for a, (_, b) in zip(before, session.policy.trained(), strict=True))
 
 
-def made_experience(job):
+def made_experience(job, samples=4):
     """Fresh samples of the policy."""
     session = job.session
     prompts = list(session.data.train[:4])
     completions = session.make_sampler().sample(
-        [prompt.token_ids for prompt in prompts], num_samples=4, max_length=10, temperature=1.0, seed=0
+        [prompt.token_ids for prompt in prompts], num_samples=samples, max_length=10, temperature=1.0, seed=0
     )
     return gather(prompts, completions, session.policy.tokenizer, session.rewarder)
 
@@ -197,3 +203,41 @@ def test_a_held_out_prompt_leaves_room_for_the_samples_that_measure_it(make, tmp
     make("dpo", *settings, "rollout.max_completion_length=8")
     with pytest.raises(DataError, match="with max_completion_length = 64 it needs"):
         make("dpo", *settings, "rollout.max_completion_length=64")
+
+
+def test_online_dpo_is_the_mean_over_pairs_that_compare(make):
+    job = make("online_dpo", "training.prompts_per_step=4")
+    experience = made_experience(job, samples=2)
+    rewards = np.array([1.0, 0.0, 0.5, 0.5, 0.0, 1.0, np.nan, 1.0])  # two compared, one tied, one half unscored
+    known = Rewards(rewards, rewards.copy(), None, ~np.isnan(rewards), 0)
+    experience = replace(experience, rewards=known)
+    updater = job.session.updater
+    scored = updater.score(experience, 0)
+    credit = assign(job.session, experience, scored, 0.0)
+    updated = updater(experience, scored, credit.advantages, beta=0.0, step=0)
+    assert float(updated.totals.policy_loss) == pytest.approx(np.log(2), rel=1e-5)
+
+
+def test_a_reward_model_is_pinned_to_the_checkpoint_it_is_at(tiny_model_dir, tmp_path):
+    tiny_jobs.write_data(tmp_path)
+    path = train(load(None, tiny_jobs.settings_of("reward_model", tiny_model_dir, tmp_path)).config, observer=Silent())
+    more = (f"reward.model={path}", "reward.functions=[]", f"algorithm.critic.start={path}")
+    config = load(None, tiny_jobs.settings_of("ppo", tiny_model_dir, tmp_path, *more)).config
+    found = pinned(config)
+    assert found.reward.model == found.algorithm.critic.start == str(path / "checkpoints" / "step_6")
+    (path / "checkpoints" / "step_9").mkdir()
+    assert pinned(found) == found
+
+
+def test_held_out_opponents_do_not_share_the_policys_random_numbers(make):
+    told = []
+
+    def versus(prompts, completions, reference_completions):
+        told.extend(zip(completions, reference_completions, strict=True))
+        return [0.0] * len(completions)
+
+    job = make("mixed")
+    rewarder = Rewarder(job.config.reward, [resolve(versus)], None)
+    evaluate(replace(job.session.bench, rewarder=rewarder), 0, "before")
+    assert len(told) == 3
+    assert any(ours != theirs for ours, theirs in told)

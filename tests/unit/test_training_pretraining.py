@@ -90,10 +90,10 @@ def test_documents_are_joined_by_the_stop_token_and_cut(told, tiny_model_dir):
         for document in ("the first document", "the second one, which is longer")
     )
     stream = [*first, 257, *second]
-    assert text_rows(str(text), 10, policy(tiny_model_dir)) == [stream[i : i + 10] for i in range(0, 50, 10)]
+    assert text_rows(str(text), 10, policy(tiny_model_dir).tokenizer) == [stream[i : i + 10] for i in range(0, 50, 10)]
     assert len(stream) == 50
     with pytest.raises(DataError, match="The text has 50 tokens, too few for one row of 64"):
-        text_rows(str(text), 64, policy(tiny_model_dir))
+        text_rows(str(text), 64, policy(tiny_model_dir).tokenizer)
 
 
 def test_an_update_learns_reward_and_text_at_once(told):
@@ -114,7 +114,7 @@ def test_an_update_learns_reward_and_text_at_once(told):
     )
     weights = made().policy
     perturb(weights)
-    expected = mean_loss(weights, text_rows(str(text), 16, weights))
+    expected = mean_loss(weights, text_rows(str(text), 16, weights.tokenizer))
     by_hand = torch.autograd.grad(0.5 * expected, [p for _, p in weights.trained()])
     assert nothing == 0.0
     assert loss == pytest.approx(expected.item(), rel=1e-4)

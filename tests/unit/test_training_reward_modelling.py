@@ -13,6 +13,7 @@ from transformers import AutoTokenizer
 from kleash.config.loader import load
 from kleash.errors import RunDirError, RunStopped
 from kleash.models.batch import collate
+from kleash.rewards.reward_model import RewardModel
 from kleash.training import reward_modelling, state
 from kleash.training.given import Given
 from kleash.training.job import quiet
@@ -114,8 +115,11 @@ def test_a_step_is_the_gradient_of_the_mean_loss_of_each_member(make, tiny_model
     metrics = job.step(0, quiet).numbers.metrics
     assert job.midway
     assert metrics["loss/preference"] == pytest.approx(losses[0], rel=1e-4)
-    norm = torch.stack([gradient.norm() for gradient in gradients.values()]).norm()
-    assert metrics["optim/grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
+    norms = [
+        torch.stack([gradient.norm() for key, gradient in gradients.items() if f".{member.adapter}." in key]).norm()
+        for member in job.model.members
+    ]
+    assert metrics["optim/grad_norm"] == pytest.approx(sum(norms).item() / 2, rel=1e-4)
     for key, parameter in trained:
         torch.testing.assert_close(parameter.grad, gradients[key], atol=1e-5, rtol=1e-3)
 
@@ -254,3 +258,33 @@ def test_a_checkpoint_goes_on_as_the_job_does(make, tmp_path):
         assert again[key] == expected[key]
     with pytest.raises(RunDirError, match="the base has changed: its weights hash to other"):
         resumed.restore(state.read(tmp_path / "step_1"), "other")
+
+
+def test_a_member_is_clipped_for_its_own_gradient_alone(make):
+    """Two members take the steps that each would take alone, however long the other's gradient is."""
+    tight = ("training.max_grad_norm=0.01", "training.learning_rate=1e-2")
+    alone, two = make("algorithm.members=1", *tight), make("algorithm.members=2", *tight)
+    for step in range(4):
+        alone.step(step, quiet)
+        two.step(step, quiet)
+    found = dict(two.model.trained_by(0))
+    for key, parameter in alone.model.trained_by(0):
+        torch.testing.assert_close(found[key], parameter, rtol=0, atol=1e-6)
+
+
+def test_members_are_compared_from_their_own_origins(make, tmp_path):
+    job = make("algorithm.members=2")
+    with torch.no_grad():
+        for member, size in zip(job.model.members, (0.05, 0.5), strict=True):
+            member.head.weight.fill_(size)
+    job.save(tmp_path / "saved", 0, job.fingerprint())
+    reward = RewardModel.from_folder(tmp_path / "saved")
+    rows = job.data.held_out or job.data.train
+    raw = job.scores(rows, quiet).mean(axis=(1, 2))
+    assert reward.saved.origins == pytest.approx(tuple(raw), rel=1e-5)
+    assert abs(raw[0] - raw[1]) > 1
+    prompts = [row.comparison.prompt.text for row in rows for _ in range(2)]
+    texts = [text for row in rows for text in (row.comparison.chosen, row.comparison.rejected)]
+    assert reward.member_scores(prompts, texts).mean(axis=1) == pytest.approx(
+        [0.0, 0.0], abs=0.05
+    )  # read in bfloat16 where there is any

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kleash.cli.gauge import STDOUT, Bar
+from kleash.cli.files import STDOUT, check_files, replace_file
+from kleash.cli.gauge import Bar
 from kleash.cli.screen import bars, screen
 from kleash.cli.settings import load_arguments
-from kleash.errors import ConfigError, RunDirError
+from kleash.errors import ConfigError
 
 if TYPE_CHECKING:
     from kleash.gauge.best_of_n import BestOfN
@@ -85,11 +85,7 @@ def _check(samples: int, largest: int, json_path: str | None, out: Path | None) 
             f"--samples {samples} is too few for the best of {largest}: its win rate needs one more sample to compare "
             f"with. Give {largest + 1} or more; twice the largest n makes a steadier estimate."
         )
-    for option, path in (("--json", None if json_path in (None, STDOUT) else Path(str(json_path))), ("--out", out)):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise ConfigError(f"{option} {path}: there is no folder {path.parent} to write it in. Make it first.")
-        if path is not None and path.is_dir():
-            raise ConfigError(f"{option} {path} is a folder. Give the name of a file, such as {path / 'bestofn.html'}.")
+    check_files(json_path, out, "bestofn.html")
 
 
 def _write(found: BestOfN, json_path: str | None, out: Path | None, console: Console) -> None:
@@ -97,22 +93,10 @@ def _write(found: BestOfN, json_path: str | None, out: Path | None, console: Con
     if json_path == STDOUT:
         print(text, end="")
     elif json_path is not None:
-        _replace(Path(json_path), text)
+        replace_file(Path(json_path), text)
         console.print(f"numbers    {json_path}", soft_wrap=True)
     if out is not None:
         from kleash.gauge.best_of_n_page import render
 
-        _replace(out, render(found))
+        replace_file(out, render(found))
         console.print(f"page       {out}", soft_wrap=True)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file in one piece, so that a reader never finds half of it."""
-    fresh = path.with_name(path.name + ".new")
-    try:
-        fresh.write_text(text, encoding="utf-8")
-        os.replace(fresh, path)
-    except OSError as error:
-        raise RunDirError(
-            f"{path} cannot be written: {error.strerror or error}. Give a path in a folder that is yours."
-        ) from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import Progress
 
+from kleash.cli.files import STDOUT, check_files, replace_file
 from kleash.cli.gauge_summary import print_summary
 from kleash.cli.screen import bars, screen
-from kleash.errors import ConfigError, RunDirError, RunStopped
+from kleash.errors import ConfigError, RunStopped
 from kleash.report.wording import with_interval
 
 if TYPE_CHECKING:
     from kleash.gauge.records import Gauge, Score
-
-STDOUT = "-"
 
 
 def run(
@@ -112,14 +110,7 @@ def _check(json_path: str | None, out: Path | None, fail_above: float | None) ->
         raise ConfigError(
             f"--fail-above {fail_above:g} is no limit: a KL is 0 nats or more. Give a number such as 2.5."
         )
-    named = {"--json": None if json_path in (None, STDOUT) else Path(str(json_path)), "--out": out}
-    for option, path in named.items():
-        if path is None:
-            continue
-        if not path.absolute().parent.is_dir():
-            raise ConfigError(f"{option} {path}: there is no folder {path.parent} to write it in. Make it first.")
-        if path.is_dir():
-            raise ConfigError(f"{option} {path} is a folder. Give the name of a file, such as {path / 'gauge.html'}.")
+    check_files(json_path, out, "gauge.html")
 
 
 def to_json(gauges: Sequence[Gauge]) -> str:
@@ -134,25 +125,13 @@ def _write(gauges: Sequence[Gauge], json_path: str | None, out: Path | None, con
     if json_path == STDOUT:
         print(to_json(gauges), end="")
     elif json_path is not None:
-        _replace(Path(json_path), to_json(gauges))
+        replace_file(Path(json_path), to_json(gauges))
         console.print(f"numbers    {json_path}", soft_wrap=True)
     if out is not None:
         from kleash.gauge.page import render
 
-        _replace(out, render(gauges))
+        replace_file(out, render(gauges))
         console.print(f"page       {out}", soft_wrap=True)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file in one piece, so that a reader never finds half of it."""
-    fresh = path.with_name(path.name + ".new")
-    try:
-        fresh.write_text(text, encoding="utf-8")
-        os.replace(fresh, path)
-    except OSError as error:
-        raise RunDirError(
-            f"{path} cannot be written: {error.strerror or error}. Give a path in a folder that is yours."
-        ) from error
 
 
 def _hold(gauges: Sequence[Gauge], limit: float | None) -> None:

@@ -96,6 +96,8 @@ def import_(path: Path, store: str = DEFAULT_STORE, format: ExchangeFormat = "co
     with LabelStore.open(store) as labels:
         read, name = read_labels(labels, path, format), labels.name
     print(f"{name}: {_counts(read)} added")
+    for reason, count in read.filtered.items():
+        print(f"left out: {count}, because {reason}")
 
 
 def _counts(exchanged: Exchanged) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -24,10 +24,11 @@ ExchangeFormat = Literal["comparisons", "argilla", "label-studio"]
 
 
 class Exchanged(NamedTuple):
-    """How much was read or written."""
+    """How much was read or written, and how many rows of a file were left out, by reason."""
 
     pairs: int
     votes: int
+    filtered: Mapping[str, int] = {}
 
 
 def write_labels(store: LabelStore, path: Path, format: ExchangeFormat) -> Exchanged:
@@ -69,7 +70,8 @@ def read_labels(store: LabelStore, path: Path, format: ExchangeFormat) -> Exchan
         DataError: a file that cannot be read, or a record that means nothing; the text says which.
     """
     if format == "comparisons":
-        return take_in(store, _read_comparisons(path))
+        read = load_comparisons(path)
+        return take_in(store, _labelled(read.rows, path.name))._replace(filtered=read.filtered)
     records = _read_json(path)
     return take_in(store, argilla.from_records(records) if format == "argilla" else label_studio.from_tasks(records))
 
@@ -133,14 +135,26 @@ def _comparison(row: dict[str, Any], number: int) -> Comparison:
     return Comparison(prompt=asked, where=where, **row)
 
 
-def _read_comparisons(path: Path) -> list[Labelled]:
-    """A row is a pair with one vote; where no annotator is named, the file is."""
-    labelled = []
-    for row in load_comparisons(path).rows:
+def _labelled(rows: Sequence[Comparison], file: str) -> list[Labelled]:
+    """A row is a pair with one vote; where no annotator is named, the file is.
+
+    Raises:
+        DataError: an annotator has two votes on one pair, and a store keeps one.
+    """
+    labelled: list[Labelled] = []
+    seen: dict[tuple[str, str], str] = {}
+    for row in rows:
         asked = row.prompt.text if row.prompt.messages is None else list(row.prompt.messages)
         pair = Pair(asked or "", row.chosen, row.rejected, row.source)
         tie = row.strength == 0
-        answer = Answer(row.annotator or path.name, "tie" if tie else "first", strength=None if tie else row.strength)
+        annotator = row.annotator or file
+        other = seen.setdefault((pair.key, annotator), row.where)
+        if other != row.where:
+            raise DataError(
+                f"{row.where} is another vote of {annotator!r} on the pair of {other}, and a store keeps one vote of an"
+                " annotator on a pair. Remove one of them, or name the annotators."
+            )
+        answer = Answer(annotator, "tie" if tie else "first", strength=None if tie else row.strength)
         labelled.append(Labelled(pair, (answer,)))
     return labelled
 

@@ -29,11 +29,14 @@ class Rendering:
         append_stop: each completion was followed by the tokenizer's first stop token.
         as_chat: plain prompts were wrapped as user messages.
         system_prompt: put before every conversation; None for none.
+        origin: a member's mean score over some comparisons. Comparisons leave a constant of each member open, so that
+            members of an ensemble are compared with it taken off; of a model on its own nothing is.
     """
 
     append_stop: bool = True
     as_chat: bool = False
     system_prompt: str | None = None
+    origin: float = 0.0
 
     def write(self, folder: Path) -> None:
         """Put `kleash.json` into a folder."""
@@ -50,6 +53,7 @@ class SavedReward:
         base: hub id or folder of the model under the adapters; None for a whole model.
         revision: commit or branch of a base on the hub.
         rendering: from `kleash.json`; its defaults where there is no such file.
+        origins: what is taken off each member's scores; 0 for a model on its own.
     """
 
     folder: Path
@@ -57,6 +61,7 @@ class SavedReward:
     base: str | None
     revision: str | None
     rendering: Rendering
+    origins: tuple[float, ...] = (0.0,)
 
     @property
     def weights(self) -> str:
@@ -84,7 +89,14 @@ def open_saved(path: str | Path) -> SavedReward:
             "ensemble shares one. Name one of its member folders"
         )
     base, revision = bases.pop()
-    return SavedReward(folder, tuple(members), base, revision, _rendering(members[0]))
+    renderings = [_rendering(member) for member in members]
+    origins = tuple(rendering.origin for rendering in renderings) if len(members) > 1 else (0.0,)
+    return SavedReward(folder, tuple(members), base, revision, renderings[0], origins)
+
+
+def pinned(path: str) -> str:
+    """The folder that a path means now: a run stands for its newest checkpoint, which changes as the run goes on."""
+    return str(_newest_checkpoint(Path(path).expanduser()))
 
 
 def tensor_names(folder: Path, pattern: str) -> dict[str, tuple[int, ...]]:
@@ -178,7 +190,7 @@ def _rendering(folder: Path) -> Rendering:
         return Rendering()
     values = _read_json(path)
     try:
-        return Rendering(values["append_stop"], values["as_chat"], values["system_prompt"])
+        return Rendering(values["append_stop"], values["as_chat"], values["system_prompt"], values.get("origin", 0.0))
     except KeyError as error:
         raise ModelError(
             f"{path} lacks {error}: how texts became tokens is not known in full. Write append_stop, as_chat and "

@@ -167,8 +167,8 @@ def critic_from_reward_model(policy: Policy, saved: SavedReward, *, context: int
     _check_same_tokens(policy.tokenizer, load_saved_tokenizer(saved))
     if not _fits_policy(policy, saved):
         return load_saved(saved, context=context, device=policy.device, dtype=policy.dtype)
-    _add_critic(policy, saved_config(saved.folder), seed=0)
-    return _borrowed(policy, read_member(policy.causal_lm, CRITIC, saved.folder))
+    _add_critic(policy, saved_config(saved.members[0]), seed=0)
+    return _borrowed(policy, read_member(policy.causal_lm, CRITIC, saved.members[0]))
 
 
 def merge(folder: Path, out: Path) -> None:
@@ -302,7 +302,7 @@ def _check_same_tokens(policy: Tokenizer, critic: Tokenizer) -> None:
     ours, theirs = policy.inner.get_vocab(), critic.inner.get_vocab()
     if ours == theirs:
         return
-    different = sorted(token for token, index in ours.items() if theirs.get(token) != index)
+    different = sorted({token for token, _ in ours.items() ^ theirs.items()})
     raise ModelError(
         f"the critic would start from {critic.name!r}, whose tokenizer is not that of the policy {policy.name!r}: "
         f"{len(different)} tokens differ (such as {different[:3]}), sizes {len(theirs)} and {len(ours)}. A critic "

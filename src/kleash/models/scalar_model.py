@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -133,20 +133,21 @@ class ScalarModel:
 
     def trained(self) -> list[tuple[str, nn.Parameter]]:
         """Weights of all members that training changes, by name, whichever member is active."""
+        return [named for member in range(self.num_members) for named in self.trained_by(member)]
+
+    def trained_by(self, member: int) -> list[tuple[str, nn.Parameter]]:
+        """Those of one member."""
         if self.peft_model is None:
             return list(self.model.named_parameters())
-        named: list[tuple[str, nn.Parameter]] = []
-        for member in self.members:
-            marker = f".{member.adapter}."
-            named += [(name, p) for name, p in self.model.named_parameters() if "lora_" in name and marker in name]
-            named += [(f"{MODEL_HEAD}{member.adapter}.{name}", p) for name, p in member.head.named_parameters()]
-        return named
+        adapter, head = self.members[member].adapter, self.members[member].head
+        named = [(name, p) for name, p in self.model.named_parameters() if "lora_" in name and f".{adapter}." in name]
+        return named + [(f"{MODEL_HEAD}{adapter}.{name}", p) for name, p in head.named_parameters()]
 
     def fingerprint(self) -> str:
         """SHA-256 of the frozen backbone; of nothing where the backbone is trained."""
         return fingerprint(self._frozen())
 
-    def save(self, folder: Path, rendering: Rendering) -> None:
+    def save(self, folder: Path, rendering: Rendering, origins: Sequence[float] | None = None) -> None:
         """Write what Hugging Face loads: an adapter's folder, one for each member as `member_0/` and so on, or a model.
 
         Each comes with the tokenizer and `kleash.json`. Hugging Face reads the score at the rightmost token that is not
@@ -157,12 +158,13 @@ class ScalarModel:
         Args:
             folder: made if need be.
             rendering: how the training texts became tokens.
+            origins: each member's mean score, to be taken off where members are compared; 0 by default.
         """
         if self.num_members == 1:
             self._save_member(self.members[0], folder, rendering)
             return
-        for index, member in enumerate(self.members):
-            self._save_member(member, folder / f"member_{index}", rendering)
+        for index, (member, origin) in enumerate(zip(self.members, origins or [0.0] * self.num_members, strict=True)):
+            self._save_member(member, folder / f"member_{index}", replace(rendering, origin=origin))
         rendering.write(folder)
 
     def _save_member(self, member: Member, folder: Path, rendering: Rendering) -> None:

@@ -1,7 +1,8 @@
 """One reward from the scores of several members: where they disagree, the reward is not to be trusted.
 
-k members, B completions. Scores `[k, B]` are float64 in the members' own unit, which they share: they were trained on
-the same comparisons. With one member each function returns that member's scores.
+k members, B completions. Scores `[k, B]` are float64 in one unit, for the members were trained on the same comparisons,
+and from one origin: comparisons leave a constant of each member open, and `RewardModel.member_scores` takes it off.
+With one member each function returns that member's scores.
 
 Reference: Coste et al. 2023, arXiv 2310.02743. Differs from it: `mean_minus_sd` takes off standard deviations where
 the paper takes off variances, so that its weight has no unit.

@@ -87,6 +87,7 @@ class Answer:
         text: what the judge wrote, as it is; None where nothing came.
         parse: the answer it names, in the order it was shown; None where that cannot be read.
         failure: why nothing came; None where something did.
+        permanent: whether the same question would fail again, as one that is too long does.
         usage: tokens; None where they were not reported.
         retries: requests that were sent again before this.
         probability_A: P(A) / (P(A) + P(B)), where the judge's probabilities can be seen.
@@ -98,6 +99,7 @@ class Answer:
     usage: Usage | None = None
     retries: int = 0
     probability_A: float | None = None
+    permanent: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,11 @@ class Verdict:
     def failed(self) -> bool:
         """Whether an answer did not come at all: the question may be asked again."""
         return self.forward.failure is not None or self.backward.failure is not None
+
+    @property
+    def permanent(self) -> bool:
+        """Whether no answer will ever come: asking again is of no use."""
+        return self.forward.permanent or self.backward.permanent
 
     @property
     def same_letter(self) -> bool:

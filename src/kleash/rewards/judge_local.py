@@ -107,6 +107,7 @@ class LocalJudge:
             None,
             None,
             f"the question and one letter take {len(row) + 1} tokens, more than the {limit} of {self._tokenizer.name}",
+            permanent=True,
         )
 
 

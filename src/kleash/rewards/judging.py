@@ -57,7 +57,8 @@ def judge_queue(
 ) -> JudgeTally:
     """Ask a judge about every pair that `annotator` has not voted on, and write its votes as they arrive.
 
-    An unreadable verdict is stored with no choice and both replies, as JSON, in its note. A question that failed is not
+    An unreadable verdict is stored with no choice and both replies, as JSON, in its note; so is, with the reason, a
+    question that no asking will get an answer to, such as one that is too long. A question that failed otherwise is not
     stored: it is counted, stays in the queue and is asked again by the next call.
 
     Args:
@@ -81,8 +82,9 @@ def judge_queue(
     with closing(judge.judge(questions)) as verdicts:
         for i, verdict in verdicts:
             tally = tally.plus(verdict)
-            failed_in_a_row = failed_in_a_row + 1 if verdict.failed else 0
-            if not verdict.failed:
+            passing = verdict.failed and not verdict.permanent
+            failed_in_a_row = failed_in_a_row + 1 if passing else 0
+            if not passing:
                 store.vote(annotator, _id(pairs[i]), verdict.choice, note=_note(verdict))
             if failed_in_a_row == FAILURES_IN_A_ROW:
                 raise ModelError(
@@ -166,9 +168,11 @@ def _id(pair: Pair) -> int:
 
 
 def _note(verdict: Verdict) -> str | None:
-    """Both replies as they came, where they could not be read."""
+    """Both replies as they came, where they could not be read; the reason, where there is none."""
     if verdict.choice is not None:
         return None
+    if verdict.failed:
+        return verdict.reason
     return json.dumps({"forward": verdict.forward.text, "backward": verdict.backward.text})
 
 

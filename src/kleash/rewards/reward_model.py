@@ -109,7 +109,7 @@ class RewardModel:
         return [float(score) for score in self._combine(self.member_scores(prompts, completions))]
 
     def member_scores(self, prompts: Sequence[Text], completions: Sequence[Text]) -> Scores:
-        """Each member's own scores; arguments and errors as for a call."""
+        """Each member's own scores, of several with their origins taken off; arguments and errors as for a call."""
         rows = self._encode(prompts, completions)
         model = self._loaded()
         scores = np.zeros((model.num_members, len(rows)), dtype=np.float64)
@@ -117,7 +117,7 @@ class RewardModel:
         for start in range(0, len(rows), self._batch_size):
             chosen = by_length[start : start + self._batch_size]
             scores[:, chosen] = self._score([rows[index] for index in chosen], model)
-        return scores
+        return np.asarray(scores - np.array(self.saved.origins)[:, None])
 
     @torch.no_grad()
     def _score(self, rows: Sequence[tuple[Tokens, Tokens]], model: ScalarModel) -> Scores:

@@ -20,6 +20,7 @@ from kleash.models.scalar_loading import critic_from_reward_model, critic_on_pol
 from kleash.models.scalar_model import ScalarModel
 from kleash.ops.masks import lengths_to_mask, to_rows
 from kleash.training.experience import Experience
+from kleash.training.offline import of_all
 from kleash.training.optimizer import Optimizer
 from kleash.training.plan import Plan
 from kleash.training.scoring import batch_of, micro_batches
@@ -120,9 +121,14 @@ class Critic:
         return Learned(
             float(loss) / updates,
             float(clipped / tokens.clamp(min=1)),
-            explained_variance(credit.values[mask], credit.returns[mask]),
+            self._explained(credit.values[mask], credit.returns[mask]),
             float(norm) / updates,
         )
+
+    def _explained(self, values: Tensor, returns: Tensor) -> float | None:
+        """`explained_variance` over all processes."""
+        parts = of_all(self._accelerator, (values.cpu(), returns.cpu()))
+        return explained_variance(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, head and optimiser."""

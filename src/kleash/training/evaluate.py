@@ -53,8 +53,9 @@ def evaluate(bench: Bench, step: int, split: Split, progress: Progress | None = 
         progress=progress,
     )
     opponents = None
-    if bench.rewarder.wants_reference:
-        opponents = reference_texts(bench.reference, bench.policy.tokenizer, prompts, rollout, seed)
+    if bench.rewarder.wants_reference:  # with other random numbers: the same would write the same near the start
+        other = seed_for(bench.config.training.seed, "eval", "opponent", accelerator.process_index)
+        opponents = reference_texts(bench.reference, bench.policy.tokenizer, prompts, rollout, other)
     experience = gather(prompts, completions, bench.policy.tokenizer, bench.rewarder, opponents)
     per_batch = max(1, bench.sequences_per_batch // experience.group_size)
 
@@ -74,6 +75,7 @@ def evaluate(bench: Bench, step: int, split: Split, progress: Progress | None = 
         i for rank in range(accelerator.num_processes) for i in range(rank, len(held_out), accelerator.num_processes)
     ]
     numbers = numbers.beside(summarize(experience, record, bench.policy.tokenizer))
+    numbers.metrics |= bench.rewarder.judged()
     samples = samples_of(experience, record, bench.policy.tokenizer, step, split, order)
     return numbers.behind("eval/"), samples
 

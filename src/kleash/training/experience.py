@@ -90,6 +90,7 @@ class Rewarder:
         """Whether a reward compares with what the reference writes to the same prompts."""
         self.pairwise = any(isinstance(reward.function, Preference) for reward in functions)
         """Whether a reward compares the two samples of a prompt with each other."""
+        self._measuring: Rewarder | None = None
 
     @classmethod
     def from_settings(
@@ -138,11 +139,14 @@ class Rewarder:
         """The same rewards for samples that are only measured: a judge compares each with the reference's."""
         if not self.pairwise:
             return self
-        functions = [
-            resolve(WinRate(reward.function.judge)) if isinstance(reward.function, Preference) else reward
-            for reward in self._functions
-        ]
-        return Rewarder(self._settings, functions, self._gold)
+        if self._measuring is None:
+            functions = [
+                resolve(WinRate(reward.function.judge)) if isinstance(reward.function, Preference) else reward
+                for reward in self._functions
+            ]
+            self._measuring = Rewarder(self._settings, functions, self._gold)
+        self._measuring.spread = self.spread
+        return self._measuring
 
     def judged(self) -> dict[str, float | None]:
         """What a judge's answers came to so far, by metric; nothing without a judge."""

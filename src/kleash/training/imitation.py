@@ -128,7 +128,7 @@ class Prepared:
     def build(self, accelerator: Accelerator) -> ImitationJob:
         """Read the weights."""
         config, given = self.config, self.given
-        offline.check_share(config, accelerator)
+        offline.check_share(config, accelerator, len(self.data.prompts))
         longest = max((len(prompt.token_ids) for prompt in self.data.prompts), default=1)
         context = max(self.settings.row_length, longest + config.rollout.max_completion_length)
         loaded = None if given.model is None else (given.model, given.tokenizer)
@@ -220,13 +220,11 @@ class ImitationJob:
             f"a neighbour in its row moves a token by {largest:.2g} nats at most"
             + ("" if passed else ": this model lets packed demonstrations see each other"),
         )
-        observer.checked(result)
         share = 3 * self.config.training.prompts_per_step / (2 * len(few))
         seconds = (offline.Clock.start().began - clock.began) * share
         trained = sum(p.numel() for _, p in self.policy.trained())
         offline.tell_cost(observer, self.config, len(self.data.train), seconds, trained)
-        if not passed and result.name not in self.config.skip_checks:
-            raise RunStopped(f'preflight failed: {result.detail}. Mend that, or set skip_checks = ["{result.name}"]')
+        offline.report(observer, self.config, result)
 
     def evaluate(self, step: int, split: Split, progress: Progress) -> Made:
         """Loss on held-out demonstrations; reward and exact KL on their prompts, freshly sampled."""

@@ -51,6 +51,8 @@ class Objective:
     truncated: Callable[[Rows], Tensor]
     needs_record: bool = False
     """Whether advantages are made from log-probabilities that must be known before the first update."""
+    counted: Callable[[Tensor, Tensor], Tensor] = lambda advantages, scored: scored
+    """`counted(advantages [B], scored [B]) -> [B]`: the sequences that the sum of the policy loss is divided by."""
     charged_in_reward: bool = False
     """Whether the penalty is part of the tokens' rewards already, so that the loss must leave it out."""
 
@@ -68,11 +70,20 @@ def make_objective(settings: OnPolicy) -> Objective:
     if isinstance(settings, Rloo):
         return Objective(group, settings.kl, rloo.advantages, _rloo_loss(settings), charge, truncated)
     if isinstance(settings, OnlineDpo):
-        return Objective(group, settings.kl, centered, _online_dpo_loss(settings), charge, truncated)
+        return Objective(
+            group, settings.kl, centered, _online_dpo_loss(settings), charge, truncated, counted=_one_above_the_other
+        )
     if isinstance(settings, Ppo):
         in_reward = settings.kl.placement == "reward"
         return Objective(
-            group, settings.kl, _no_group_advantages, _ppo_loss(settings), charge, truncated, True, in_reward
+            group,
+            settings.kl,
+            _no_group_advantages,
+            _ppo_loss(settings),
+            charge,
+            truncated,
+            needs_record=True,
+            charged_in_reward=in_reward,
         )
     scale = grpo.scaled_advantages if settings.scale_rewards == "group" else grpo.advantages
     return Objective(group, settings.kl, scale, _grpo_loss(settings), charge, truncated)
@@ -152,6 +163,11 @@ def _online_dpo_loss(settings: OnlineDpo) -> Callable[[Rows, Tensor, float], Pol
         return PolicyLoss(values, torch.zeros_like(values, dtype=torch.bool), torch.ones_like(values))
 
     return policy_loss
+
+
+def _one_above_the_other(advantages: Tensor, scored: Tensor) -> Tensor:
+    """Pairs that are tied, or not both scored, have equal advantages of 0: they compare nothing."""
+    return scored & (advantages != 0)
 
 
 def preference_loss(settings: Dpo | OnlineDpo) -> Callable[[Tensor], Tensor]:

@@ -15,12 +15,13 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from kleash.config.schema import RunConfig
+from kleash.data.completions import RenderedComparison
 from kleash.data.render import RenderedPrompt
-from kleash.errors import DataError
+from kleash.errors import DataError, RunStopped
 from kleash.models.device import free_bytes
 from kleash.training.experience import Floats
 from kleash.training.memory import CPU_ACTIVATION_BYTES, GPU_SHARE, activation_bytes_per_token
-from kleash.training.observer import Observer
+from kleash.training.observer import CheckResult, Observer
 from kleash.training.optimizer import Optimizer
 from kleash.training.seeds import prompts_of_step, seed_for
 from kleash.training.statistics import Numbers
@@ -39,17 +40,27 @@ def rows_of_step(config: RunConfig, num_rows: int, step: int, accelerator: Accel
     return list(chosen[accelerator.process_index :: accelerator.num_processes])
 
 
-def check_share(config: RunConfig, accelerator: Accelerator) -> None:
-    """Refuse a step that does not divide among processes: their rows would not count alike.
+def check_share(config: RunConfig, accelerator: Accelerator, sampled_on: int = 0) -> None:
+    """Refuse what does not divide among processes: their rows would not count alike.
+
+    Args:
+        config: the run's settings.
+        accelerator: how many processes there are.
+        sampled_on: held-out prompts that an evaluation samples on; 0 for none.
 
     Raises:
-        DataError: it does not.
+        DataError: a step does not divide, or there are fewer held-out prompts than processes.
     """
     per_step, processes = config.training.prompts_per_step, accelerator.num_processes
     if per_step % processes:
         raise DataError(
             f"prompts_per_step = {per_step} does not divide among {processes} processes. Use a multiple of the number "
             "of processes"
+        )
+    if 0 < sampled_on < processes:
+        raise DataError(
+            f"{sampled_on} held-out prompts cannot be shared among {processes} processes. "
+            "Hold out at least one each, or none"
         )
 
 
@@ -129,6 +140,27 @@ class Clock:
             "time/total": seconds,
             "throughput/tokens_per_second": self.tokens / seconds,
         }
+
+
+def report(observer: Observer, config: RunConfig, result: CheckResult) -> None:
+    """Tell how a check came out, and end the run if it failed and was not to be skipped.
+
+    Raises:
+        RunStopped: it failed.
+    """
+    observer.checked(result)
+    if not result.passed and result.name not in config.skip_checks:
+        raise RunStopped(f'preflight failed: {result.detail}. Mend that, or set skip_checks = ["{result.name}"]')
+
+
+def pair_length(row: RenderedComparison) -> int:
+    """Tokens of a comparison's prompt with its longer side."""
+    return len(row.prompt.token_ids) + max(len(row.chosen_ids), len(row.rejected_ids))
+
+
+def pair_size(row: RenderedComparison) -> int:
+    """Tokens of both sides of a comparison, each with its prompt and padding."""
+    return 2 * pair_length(row)
 
 
 def digest(rows: object) -> str:

@@ -45,9 +45,11 @@ class Prepared:
         return {"prompts": {"train": len(self.data.train), "held_out": len(self.data.held_out)}}
 
     def fingerprint(self) -> str:
-        """SHA-256 of the prompts' tokens, in their order."""
-        prompts = [[p.token_ids for p in self.data.train], [p.token_ids for p in self.data.held_out]]
-        return hashlib.sha256(json.dumps(prompts).encode()).hexdigest()
+        """SHA-256 of the prompts' tokens, in their order, and of the text's where there is any."""
+        rows = [[p.token_ids for p in self.data.train], [p.token_ids for p in self.data.held_out]]
+        if self.data.text:
+            rows.append([tuple(row) for row in self.data.text])
+        return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
     def build(self, accelerator: Accelerator) -> OnPolicyJob:
         """Read the weights."""

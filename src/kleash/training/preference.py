@@ -66,7 +66,7 @@ class PreferenceData:
     @property
     def longest(self) -> int:
         """Tokens of the longest prompt with its longer side."""
-        return max(_length(row) for row in [*self.train, *self.held_out])
+        return max(offline.pair_length(row) for row in [*self.train, *self.held_out])
 
     def facts(self) -> Mapping[str, Any]:
         """Comparisons by split."""
@@ -136,7 +136,8 @@ class Prepared:
     def build(self, accelerator: Accelerator) -> PreferenceJob:
         """Read the weights."""
         config, given = self.config, self.given
-        offline.check_share(config, accelerator)
+        prompts = offline.distinct_prompts([row.prompt for row in self.data.held_out])
+        offline.check_share(config, accelerator, len(prompts))
         asked = max(len(row.prompt.token_ids) for row in [*self.data.train, *self.data.held_out])
         context = max(self.data.longest, asked + config.rollout.max_completion_length)
         loaded = None if given.model is None else (given.model, given.tokenizer)
@@ -238,11 +239,9 @@ class PreferenceJob:
             f"before any update policy and reference differ by {largest:.2g} nats per sequence at most"
             + ("" if passed else ": another adapter, dtype or template"),
         )
-        observer.checked(result)
         trained = sum(p.numel() for _, p in self.policy.trained())
         offline.tell_cost(observer, self.config, len(self.data.train), seconds, trained)
-        if not passed and result.name not in self.config.skip_checks:
-            raise RunStopped(f'preflight failed: {result.detail}. Mend that, or set skip_checks = ["{result.name}"]')
+        offline.report(observer, self.config, result)
 
     def read_with_reference(self, fingerprint: str, progress: Progress = quiet) -> None:
         """Log-probability of both sides of every comparison under the reference, `[n, 2]`, computed once and kept."""
@@ -283,7 +282,7 @@ class PreferenceJob:
             )
         norm = self._optimizer.step(step)
         self.midway = True
-        clock.tokens = sum(_size(self.data.train[i]) for i in chosen)
+        clock.tokens = sum(offline.pair_size(self.data.train[i]) for i in chosen)
         parts = offline.of_all(self.accelerator, (found, [self.data.train[i].prompt.text for i in chosen]))
         everywhere = {name: np.concatenate([part[name] for part, _ in parts]) for name in found}
         numbers = self._numbers(everywhere, [prompt for _, prompts in parts for prompt in prompts])
@@ -312,7 +311,7 @@ class PreferenceJob:
         """Loss, margin and drift of the chosen comparisons `[n]` each, in their order; with `learn`, gradients too."""
         total = len(chosen) * self.accelerator.num_processes
         parts: dict[int, Tensor] = {}
-        for batch in offline.cut(chosen, [_size(row) for row in rows], self._tokens_per_batch):
+        for batch in offline.cut(chosen, [offline.pair_size(row) for row in rows], self._tokens_per_batch):
             logprobs = self._logprobs([rows[i] for i in batch], self.policy.hidden, self.policy.head)
             known = torch.tensor(reference[batch], dtype=logprobs.dtype, device=logprobs.device)
             margins = dpo.margins(logprobs[:, 0], logprobs[:, 1], known[:, 0], known[:, 1])
@@ -346,7 +345,7 @@ class PreferenceJob:
         """The reference's log-probabilities `[n, 2]`, nats per sequence."""
         values = np.zeros((len(rows), 2))
         done = 0
-        for batch in offline.cut(range(len(rows)), [_size(row) for row in rows], self._tokens_per_batch):
+        for batch in offline.cut(range(len(rows)), [offline.pair_size(row) for row in rows], self._tokens_per_batch):
             found = self._logprobs([rows[i] for i in batch], self.reference.hidden, self.reference.head)
             values[batch] = found.cpu().double().numpy()
             done += len(batch)
@@ -364,12 +363,3 @@ class PreferenceJob:
 
 def _tokens(row: RenderedComparison) -> list[Sequence[int]]:
     return [row.prompt.token_ids, row.chosen_ids, row.rejected_ids]
-
-
-def _length(row: RenderedComparison) -> int:
-    return len(row.prompt.token_ids) + max(len(row.chosen_ids), len(row.rejected_ids))
-
-
-def _size(row: RenderedComparison) -> int:
-    """Tokens of both sides with their padding."""
-    return 2 * _length(row)

@@ -17,6 +17,7 @@ from kleash.data.demonstrations import load_demonstrations
 from kleash.data.packing import chunk_documents
 from kleash.models.batch import collate
 from kleash.models.policy import Policy
+from kleash.models.tokenizer import Tokenizer
 from kleash.ops.logprobs import linear_logprobs
 from kleash.training.seeds import prompts_of_step, seed_for
 
@@ -50,21 +51,12 @@ def text_loss(policy: Policy, rows: Sequence[Sequence[int]]) -> Tensor:
     return -linear_logprobs(policy.hidden(batch), policy.head, batch.targets).sum()
 
 
-def load_mix(settings: Pretraining, policy: Policy, seed: int, accelerator: Accelerator) -> Mix:
-    """Read the text and cut it into rows.
-
-    Raises:
-        DataError: it cannot be read, or is too short for one row.
-    """
-    return Mix(text_rows(settings.path, settings.row_length, policy), settings, seed, accelerator)
-
-
-def text_rows(path: str, row_length: int, policy: Policy) -> list[list[int]]:
+def text_rows(path: str, row_length: int, tokenizer: Tokenizer) -> list[list[int]]:
     """Documents joined by the stop token and cut into rows of equal length.
 
     Raises:
         DataError: they cannot be read, or are too short for one row.
     """
     texts = [demonstration.completion for demonstration in load_demonstrations(path)]
-    documents = [policy.tokenizer.encode(text, add_special_tokens=False) for text in texts]
-    return chunk_documents(documents, row_length, policy.tokenizer.stop_ids[0]).rows
+    documents = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+    return chunk_documents(documents, row_length, tokenizer.stop_ids[0]).rows

@@ -41,7 +41,7 @@ def report(job: RewardModelJob, scores: Scores) -> dict[str, Any]:
         "accuracy": accuracy(margin),
         "accuracy_by_member": [accuracy((own[:, 0] - own[:, 1])[decided]) for own in scores],
         "agreement": agreement(scores) if len(scores) > 1 else None,
-        "member_sd": float(scores.std(axis=0, ddof=1).mean()) if len(scores) > 1 else None,
+        "member_sd": spread_of_members(scores) if len(scores) > 1 else None,
         "calibration": calibration(margin),
         "margins": margin.tolist(),
         "scores": mean.flatten().tolist(),
@@ -75,6 +75,12 @@ def agreement(scores: Scores) -> float:
     members = len(scores)
     same = [float((prefers[i] == prefers[j]).mean()) for i in range(members) for j in range(i)]
     return float(np.mean(same))
+
+
+def spread_of_members(scores: Scores) -> float:
+    """Standard deviation among members, each from its own mean, mean over answers; `scores` [members, n, 2]."""
+    own = scores - scores.mean(axis=(1, 2), keepdims=True)
+    return float(own.std(axis=0, ddof=1).mean())
 
 
 def calibration(margin: Scores) -> list[dict[str, float]]:

@@ -35,6 +35,8 @@ from kleash.training.statistics import Numbers
 
 PADDING_LIMIT = {torch.float32: 1e-4, torch.bfloat16: 0.3}
 """Largest difference of a score between a row of its own and one that is padded to a longer."""
+ORIGIN_ROWS = 64
+"""Comparisons whose mean score is a member's origin."""
 CHOSEN, REJECTED = 0, 1
 Pairs = Sequence[RenderedComparison]
 Scores = NDArray[np.float64]
@@ -103,7 +105,10 @@ class RewardModelJob:
         self.config, self.accelerator, self.midway = config, accelerator, False
         self.model, self.data, self._settings = model, data, config.algorithm
         self.rendering = Rendering(settings.append_stop, settings.as_chat, settings.system_prompt)
-        self._optimizer = Optimizer(model.trained(), config.training, accelerator)
+        self._optimizers = [
+            Optimizer(model.trained_by(member), config.training, accelerator) for member in range(model.num_members)
+        ]
+        """One a member, so that none is scaled down for another's gradient."""
         share = -(-config.training.prompts_per_step // accelerator.num_processes)
         self._last_scores: Scores | None = None
         """Of the held-out comparisons, at the last evaluation: the health report is made of the last."""
@@ -134,7 +139,7 @@ class RewardModelJob:
         model = self.model
         observer.fact(f"model      {model.name}, {model.dtype}, {model.device}; {model.num_members} to train")
         offline.tell_filtered(observer, "comparisons to learn from", len(self.data.train), self.data.filtered)
-        ends = sorted(self.data.train, key=_length)
+        ends = sorted(self.data.train, key=offline.pair_length)
         few = [ends[0], ends[-1]]
         clock = offline.Clock.start()
         with torch.no_grad():
@@ -148,13 +153,11 @@ class RewardModelJob:
             f"padding moves a score by {largest:.2g} at most"
             + ("" if passed else ": this model does not mask padding"),
         )
-        observer.checked(result)
         share = 3 * self.config.training.prompts_per_step / (2 * len(few))
         seconds = (offline.Clock.start().began - clock.began) * share * model.num_members
         trained = sum(p.numel() for _, p in model.trained())
         offline.tell_cost(observer, self.config, len(self.data.train), seconds, trained)
-        if not passed and result.name not in self.config.skip_checks:
-            raise RunStopped(f'preflight failed: {result.detail}. Mend that, or set skip_checks = ["{result.name}"]')
+        offline.report(observer, self.config, result)
 
     def evaluate(self, step: int, split: Split, progress: Progress) -> Made:
         """Loss and accuracy of the members' mean score on held-out comparisons."""
@@ -170,7 +173,6 @@ class RewardModelJob:
     def step(self, step: int, progress: Progress) -> Made:
         """One update of all members."""
         clock = offline.Clock.start()
-        self._optimizer.zero()
         found: list[Scores] = []
         for member in range(self.model.num_members):
             purpose = ("member", str(member)) if member else ()
@@ -178,19 +180,22 @@ class RewardModelJob:
             rows = [self.data.train[i] for i in chosen]
             if self._settings.ties == "leave_out":
                 rows = [row for row in rows if row.comparison.strength != 0]
+            self._optimizers[member].zero()
             scores = self._learn(rows, member)
             self._check_finite(scores, rows, step)
             found.append(scores)
-            clock.tokens += sum(_size(row) for row in rows)
+            clock.tokens += sum(offline.pair_size(row) for row in rows)
             if member == 0:
                 first = rows
-        norm = self._optimizer.step(step)
-        self.midway = True
+        norms = []
+        for optimizer in self._optimizers:
+            norms.append(float(optimizer.step(step)))
+            self.midway = True
         parts = offline.of_all(self.accelerator, (found[0], first))
         numbers = self._numbers(
             np.concatenate([scores for scores, _ in parts])[None], [row for _, rows in parts for row in rows]
         )
-        clock.account(numbers, self._optimizer, float(norm), step)
+        clock.account(numbers, self._optimizers[0], sum(norms) / len(norms), step)
         return Made(numbers)
 
     def conclude(self) -> Mapping[str, Any]:
@@ -202,14 +207,25 @@ class RewardModelJob:
 
     def save(self, folder: Path, step: int, fingerprint: str) -> None:
         """The members as Hugging Face loads them, and the optimiser."""
-        saved = {"step": step, "optimizer": self._optimizer.state_dict(), "reference_fingerprint": fingerprint}
-        state.save(folder, saved, lambda path: self.model.save(path, self.rendering))
+        saved = {
+            "step": step,
+            "optimizers": {f"member_{i}": optimizer.state_dict() for i, optimizer in enumerate(self._optimizers)},
+            "reference_fingerprint": fingerprint,
+        }
+        origins = self._origins() if self.model.num_members > 1 else None
+        state.save(folder, saved, lambda path: self.model.save(path, self.rendering, origins))
 
     def restore(self, saved: Mapping[str, Any], fingerprint: str) -> int:
         """Put weights and optimiser back."""
         state.check_frozen(saved, fingerprint, "base", self.model.name)
-        self._optimizer.load_state_dict(saved["optimizer"])
+        for i, optimizer in enumerate(self._optimizers):
+            optimizer.load_state_dict(saved["optimizers"][f"member_{i}"])
         return int(saved["step"])
+
+    def _origins(self) -> list[float]:
+        """Each member's mean score over the first comparisons, held-out ones if there are any."""
+        rows = (self.data.held_out or self.data.train)[:ORIGIN_ROWS]
+        return [float(mean) for mean in self.scores(rows, quiet).mean(axis=(1, 2))]
 
     def scores(self, rows: Pairs, progress: Progress) -> Scores:
         """Scores `[members, n, 2]` of chosen and rejected."""
@@ -237,7 +253,7 @@ class RewardModelJob:
         """Add a member's gradients; returns its scores `[n, 2]` before the update."""
         settings, total = self._settings, max(1, sum(offline.of_all(self.accelerator, len(rows))))
         scores = np.zeros((len(rows), 2))
-        for batch in offline.cut(range(len(rows)), [_size(row) for row in rows], self._tokens_per_batch):
+        for batch in offline.cut(range(len(rows)), [offline.pair_size(row) for row in rows], self._tokens_per_batch):
             part = [rows[i] for i in batch]
             with self.model.active(member):
                 found = self._read(part, member)
@@ -299,12 +315,3 @@ class RewardModelJob:
                 f"step {step}: the scores of the comparison of {rows[bad[0]].comparison.where} are {scores[bad[0]]}. "
                 "The weights are as they were before this update; lower the learning rate"
             )
-
-
-def _length(row: RenderedComparison) -> int:
-    return len(row.prompt.token_ids) + max(len(row.chosen_ids), len(row.rejected_ids))
-
-
-def _size(row: RenderedComparison) -> int:
-    """Tokens of both sides with their padding."""
-    return 2 * _length(row)

@@ -28,6 +28,7 @@ from kleash.training.job import Job, Prepared
 from kleash.training.jobs import prepare
 from kleash.training.loop import Loop
 from kleash.training.observer import Observer
+from kleash.training.rewards import pinned
 
 VERSIONED = ("kleash", "torch", "transformers", "peft", "accelerate")
 
@@ -41,6 +42,7 @@ def train(config: RunConfig, *, observer: Observer, warnings: Sequence[str] = ()
     """
     for warning in warnings:
         observer.fact(f"note       {warning}")
+    config = pinned(config)
     prepared = prepare(config, given)
     accelerator = Accelerator()
     name = str(broadcast_object_list([config.name or _default_name(config)])[0])
@@ -173,7 +175,7 @@ def _facts(prepared: Prepared) -> dict[str, Any]:
 
 def _data_source(config: RunConfig) -> str:
     """Where the data came from, for a message."""
-    tables = (config.prompts, config.comparisons, config.demonstrations)
+    tables = (config.prompts, config.comparisons, config.demonstrations, config.pretraining)
     return ", ".join(table.path for table in tables if table is not None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from typing import Any
 
@@ -35,10 +35,11 @@ from kleash.training.experience import Rewarder
 from kleash.training.given import NOTHING_GIVEN, Given
 from kleash.training.memory import groups_per_batch
 from kleash.training.objective import Objective, make_objective
+from kleash.training.offline import check_share
 from kleash.training.opponent import reference_texts
 from kleash.training.optimizer import Optimizer
 from kleash.training.plan import Plan
-from kleash.training.pretraining import load_mix
+from kleash.training.pretraining import Mix, text_rows
 from kleash.training.rewards import rewarder_of
 from kleash.training.seeds import seed_for
 from kleash.training.update import Updater
@@ -49,10 +50,11 @@ DEFAULT_BETA = 0.05
 
 @dataclass(frozen=True)
 class Data:
-    """Prompts as token ids: to train on, and held out."""
+    """Prompts as token ids, to train on and held out, and rows of text of the pretraining mix."""
 
     train: Sequence[RenderedPrompt]
     held_out: Sequence[RenderedPrompt]
+    text: Sequence[Sequence[int]] = ()
 
     @property
     def longest(self) -> int:
@@ -160,6 +162,8 @@ def prepare(config: RunConfig, given: Given = NOTHING_GIVEN) -> tuple[Tokenizer,
         seed=config.training.seed,
         given=given,
     )
+    if config.pretraining is not None:
+        data = replace(data, text=text_rows(config.pretraining.path, config.pretraining.row_length, tokenizer))
     return tokenizer, data, rewarder
 
 
@@ -169,21 +173,12 @@ def build(
     """Load the weights and put the session together."""
     algorithm = config.algorithm
     assert isinstance(algorithm, OnPolicy), f"{algorithm.type} does not sample"
-    if config.training.prompts_per_step % accelerator.num_processes:
-        raise DataError(
-            f"prompts_per_step = {config.training.prompts_per_step} does not divide among "
-            f"{accelerator.num_processes} processes. Use a multiple of the number of processes"
-        )
+    check_share(config, accelerator, len(data.held_out))
     if config.training.prompts_per_step // accelerator.num_processes < config.training.num_minibatches:
         raise DataError(
             f"num_minibatches = {config.training.num_minibatches} is more than the "
             f"{config.training.prompts_per_step // accelerator.num_processes} prompts that each process has a step. "
             "Use fewer minibatches, or more prompts_per_step"
-        )
-    if 0 < len(data.held_out) < accelerator.num_processes:
-        raise DataError(
-            f"{len(data.held_out)} held-out prompts cannot be shared among {accelerator.num_processes} processes. "
-            "Hold out at least one each, or none"
         )
     context = data.longest + config.rollout.max_completion_length
     loaded = None if given.model is None else (given.model, given.tokenizer)
@@ -194,9 +189,7 @@ def build(
     objective = make_objective(algorithm)
     optimizer = Optimizer(policy.trained(), config.training, accelerator)
     plan = _plan(config, policy, objective, context, accelerator.num_processes)
-    mix = (
-        None if config.pretraining is None else load_mix(config.pretraining, policy, config.training.seed, accelerator)
-    )
+    mix = None if config.pretraining is None else Mix(data.text, config.pretraining, config.training.seed, accelerator)
     return Session(
         config=config,
         algorithm=algorithm,

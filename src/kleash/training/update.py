@@ -64,11 +64,19 @@ class Totals:
         largest = [field.name for field in fields(self)].index("largest_ratio")
         return replace(total, largest_ratio=each[:, largest].max(), grad_norm=self.grad_norm)
 
-    def add(self, policy: PolicyLoss, penalty: Tensor, truncated: Tensor, rows: Rows, scale: float) -> None:
-        """Count one micro-batch; `scale` divides sums of sequences."""
+    def add(
+        self,
+        policy: PolicyLoss,
+        penalty: Tensor,
+        truncated: Tensor,
+        rows: Rows,
+        policy_scale: float,
+        penalty_scale: float,
+    ) -> None:
+        """Count one micro-batch; the scales divide sums of sequences."""
         tokens = rows.response_mask.sum()
-        self.policy_loss += policy.values.detach().sum() * scale
-        self.kl_loss += penalty.detach().sum() * scale
+        self.policy_loss += policy.values.detach().sum() * policy_scale
+        self.kl_loss += penalty.detach().sum() * penalty_scale
         self.clipped += policy.clipped.sum()
         self.ratios += policy.clipped.numel() if policy.clipped.dim() == 1 else tokens
         self.largest_ratio = torch.maximum(self.largest_ratio, policy.ratio.max())
@@ -177,8 +185,8 @@ class Updater:
         tokens = sum(tokens_of(experience, g) for g in groups)
         mean_length = self._sum(tokens) / self._sum(len(groups) * size)
         is_scored = torch.tensor(experience.rewards.scored, device=advantages.device)
-        by_group = experience.rewards.scored.reshape(-1, size)
-        sequences = max(1.0, self._sum(float(by_group[list(groups)].sum())))
+        scored_here, counted_here = self._counts(experience, groups, advantages, is_scored)
+        sequences, counted = max(1.0, self._sum(scored_here)), max(1.0, self._sum(counted_here))
         charged = beta > 0 and not objective.charged_in_reward
         self._optimizer.zero()
         parts: dict[int, Tensor] = {}
@@ -189,9 +197,20 @@ class Updater:
             policy = objective.policy_loss(rows, advantages[index], mean_length)
             penalty = beta * objective.penalty(rows) if charged else torch.zeros_like(policy.values)
             penalty = torch.where(is_scored[index], penalty, 0.0)
-            ((policy.values.sum() + penalty.sum()) / sequences).backward()  # type: ignore[no-untyped-call]
-            totals.add(policy, penalty, objective.truncated(rows), rows, 1 / sequences)
+            loss = policy.values.sum() / counted + penalty.sum() / sequences
+            loss.backward()  # type: ignore[no-untyped-call]
+            totals.add(policy, penalty, objective.truncated(rows), rows, 1 / counted, 1 / sequences)
         return parts
+
+    def _counts(
+        self, experience: Experience, groups: Sequence[int], advantages: Tensor, is_scored: Tensor
+    ) -> tuple[float, float]:
+        """Sequences of some groups that are scored, and those that the policy loss counts."""
+        per_sequence = advantages if advantages.dim() == 1 else advantages[:, 0]
+        counted = self._objective.counted(per_sequence, is_scored)
+        chosen = list(groups)
+        by_group = [flags.view(-1, experience.group_size)[chosen].sum() for flags in (is_scored, counted)]
+        return float(by_group[0]), float(by_group[1])
 
     def forward(
         self,
