@@ -253,11 +253,6 @@ def _ranks(rewards: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.searchsorted(ordered, rewards, "left"), np.searchsorted(ordered, rewards, "right")
 
 
-def _chosen(rewards: Floats, values: Floats, n: int) -> float:
-    """Mean value of the best of n of one prompt."""
-    return float(choice_probabilities(rewards, n) @ values)
-
-
 def _wins(rewards: Floats, values: Floats, n: int) -> float:
     """Win rate of one prompt: row i is chosen among all samples but column j, which is the fresh one."""
     total = len(rewards)
