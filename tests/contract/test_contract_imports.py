@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src"
-WITHOUT_TORCH = ("errors", "choices", "metrics", "config", "runs", "data", "labels", "report", "control", "web", "demo")
+WITHOUT_TORCH = (
+    "errors", "choices", "metrics", "config", "runs", "data", "labels", "report", "control", "monitor", "web", "demo",
+)  # fmt: skip
 HELP_SECONDS = 1.0
 
 

@@ -33,7 +33,7 @@ def test_everything_written_is_read_back(tmp_path):
         assert reader.checkpoints() == [checkpoint]
         assert reader.config == config
         assert reader.meta == {
-            "schema_version": 1, "kleash": "0.1.1", "reference": {"fingerprint": "ab"},
+            "schema_version": 2, "kleash": "0.1.1", "reference": {"fingerprint": "ab"},
         }  # fmt: skip
         assert (reader.status, reader.status_reason) == ("stopped", "KL limit")
         assert reader.created_at.endswith("+00:00")

@@ -89,14 +89,38 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Cause:
+    """Something that may be behind an event, and how to find out whether it is."""
+
+    text: str
+    check: str
+
+
+@dataclass(frozen=True)
 class Event:
-    """Something worth telling: an alarm, a saturated controller, a checkpoint before an interruption."""
+    """Something worth telling: an alarm, what was done about one, a checkpoint before an interruption.
+
+    Args:
+        step: the step it was noticed in.
+        severity: "info", "warning" or "critical".
+        name: of what happened, such as the alarm's rule; the end of an alarm has the name of its start.
+        message: one or two sentences, with the numbers.
+        values: the numbers by name.
+        began: the step it began in, at or before `step`; None for what has no duration.
+        causes: likely ones, the likeliest first.
+        advice: what to do.
+        ends: whether it says that the alarm of this name is over, from `step` on.
+    """
 
     step: int
     severity: Severity
     name: str
     message: str
     values: Mapping[str, float | None] = field(default_factory=dict)
+    began: int | None = None
+    causes: tuple[Cause, ...] = ()
+    advice: str = ""
+    ends: bool = False
 
 
 @dataclass(frozen=True)

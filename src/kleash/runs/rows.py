@@ -18,7 +18,7 @@ from kleash.runs.encoding import (
     restore,
     store,
 )
-from kleash.runs.records import Checkpoint, Event, Sample, Split, Step
+from kleash.runs.records import Cause, Checkpoint, Event, Sample, Severity, Split, Step
 
 SAMPLE_COLUMNS = (
     "step, split, prompt_index, sample_index, prompt, completion, tokens, token_kl, reward, gold, kl, stopped"
@@ -116,18 +116,54 @@ def _sample(
 
 def insert_event(connection: sqlite3.Connection, event: Event) -> None:
     """Add an event."""
+    causes = [[cause.text, cause.check] for cause in event.causes]
     connection.execute(
-        "INSERT INTO events (step, severity, name, message, numbers) VALUES (?, ?, ?, ?, ?)",
-        (event.step, event.severity, event.name, event.message, dump_named(event.values)),
+        "INSERT INTO events (step, severity, name, message, numbers, began, causes, advice, ends) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            event.step,
+            event.severity,
+            event.name,
+            event.message,
+            dump_named(event.values),
+            event.began,
+            dump(causes),
+            event.advice,
+            bool(event.ends),
+        ),
     )
 
 
 def select_events(connection: sqlite3.Connection) -> list[Event]:
-    """Return every event in the order they were written."""
-    rows = connection.execute("SELECT step, severity, name, message, numbers FROM events ORDER BY id")
-    return [
-        Event(step, severity, name, message, load_named(numbers)) for step, severity, name, message, numbers in rows
-    ]
+    """Return every event in the order they were written; a database of version 1 knows no causes."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    later = "began, causes, advice, ends" if version > 1 else "NULL, '[]', '', 0"
+    rows = connection.execute(f"SELECT step, severity, name, message, numbers, {later} FROM events ORDER BY id")
+    return [_event(*row) for row in rows]
+
+
+def _event(
+    step: int,
+    severity: Severity,
+    name: str,
+    message: str,
+    numbers: str,
+    began: int | None,
+    causes: str,
+    advice: str,
+    ends: int,
+) -> Event:
+    return Event(
+        step=step,
+        severity=severity,
+        name=name,
+        message=message,
+        values=load_named(numbers),
+        began=began,
+        causes=tuple(Cause(text, check) for text, check in json.loads(causes)),
+        advice=advice,
+        ends=bool(ends),
+    )
 
 
 def insert_checkpoint(connection: sqlite3.Connection, checkpoint: Checkpoint, folder: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from kleash.errors import RunDirError
 from kleash.runs.records import SEVERITIES, SPLITS, STATUSES
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x6B6C7368  # "klsh" in the file's header tells a Kleash run from any other SQLite file
 
 DATABASE = "run.db"
@@ -23,6 +23,14 @@ REPORT = "report.html"
 def _one_of(names: tuple[str, ...]) -> str:
     return ", ".join(f"'{name}'" for name in names)
 
+
+SINCE_VERSION_2 = (
+    "began INTEGER",
+    "causes TEXT NOT NULL DEFAULT '[]'",
+    "advice TEXT NOT NULL DEFAULT ''",
+    "ends INTEGER NOT NULL DEFAULT 0",
+)
+"""Columns of `events` that a database of version 1 lacks."""
 
 # A number column has no type, so that "nan" and "inf" stay text beside real numbers: see encoding.py.
 TABLES = f"""
@@ -63,7 +71,8 @@ CREATE TABLE events (
     severity TEXT NOT NULL CHECK (severity IN ({_one_of(SEVERITIES)})),
     name TEXT NOT NULL,
     message TEXT NOT NULL,
-    numbers TEXT NOT NULL
+    numbers TEXT NOT NULL,
+    {", ".join(SINCE_VERSION_2)}
 );
 CREATE TABLE checkpoints (step INTEGER PRIMARY KEY, path TEXT NOT NULL, metrics TEXT NOT NULL);
 PRAGMA application_id = {APPLICATION_ID};
@@ -76,6 +85,16 @@ def create_tables(connection: sqlite3.Connection) -> None:
     for statement in TABLES.split(";"):
         connection.execute(statement)
     connection.execute("INSERT INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
+
+
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Lay out a database of an older version as this one does, inside the transaction that is open."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == 1:
+        for column in SINCE_VERSION_2:
+            connection.execute(f"ALTER TABLE events ADD COLUMN {column}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(SCHEMA_VERSION),))
 
 
 def check_database(connection: sqlite3.Connection, path: Path) -> None:

@@ -18,7 +18,7 @@ from kleash.errors import RunDirError
 from kleash.runs import mirror, rows
 from kleash.runs.encoding import dump
 from kleash.runs.records import Checkpoint, Event, Sample, Status, Step
-from kleash.runs.schema import DATABASE, MIRROR, check_database, create_tables
+from kleash.runs.schema import DATABASE, MIRROR, check_database, create_tables, upgrade
 
 BUSY_SECONDS = 30.0
 
@@ -88,6 +88,7 @@ class RunWriter:
             check_database(connection, folder / DATABASE)
             _check_recorded(connection, folder, step)
             with _transaction(connection, f"resume the run in {folder}"):
+                upgrade(connection)
                 rows.delete_after(connection, step)
                 connection.execute("UPDATE run SET status = 'running', reason = ''")
             mirror.rewrite(folder / MIRROR, rows.select_steps(connection))

@@ -1,0 +1,1 @@
+"""Reading the logs of other trainers: which files, and what their numbers are."""

@@ -1,0 +1,67 @@
+"""What a rule is: a look at the history that finds something wrong, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kleash.monitor.history import History
+from kleash.runs.records import Cause, Severity
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule says of the step at hand.
+
+    Args:
+        severity: "info", "warning" or "critical".
+        message: one or two sentences with the numbers and their units.
+        values: the numbers by name.
+        began: the step in which it began; at or before the one at hand.
+        causes: where this finding points elsewhere than the rule's own; the likeliest first.
+    """
+
+    severity: Severity
+    message: str
+    values: Mapping[str, float | None]
+    began: int
+    causes: tuple[Cause, ...] = ()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What rules may know of a run besides its numbers.
+
+    Args:
+        beta: of a leash that does not move; None where it is not known or is logged as `control/beta`.
+        steps: how many steps the run has planned; None where it is not known.
+        reference: numbers of the reference's own replies (keys of `kleash.metrics`); empty: those of the first
+            step that measures a key stand in.
+    """
+
+    beta: float | None = None
+    steps: int | None = None
+    reference: Mapping[str, float] = field(default_factory=dict)
+
+
+class Rule(Protocol):
+    """One thing that can go wrong. An instance belongs to one run, and remembers what it needs of it.
+
+    Attributes:
+        name: the event's name, `room/what`, such as `kl/spike`.
+        title: in words, for tables and pages.
+        looks_at: the keys it reads, in words of the catalogue.
+        causes: likely ones, the likeliest first, each with what to check.
+        advice: what to do.
+    """
+
+    name: str
+    title: str
+    looks_at: tuple[str, ...]
+    causes: tuple[Cause, ...]
+    advice: str
+
+    def __call__(self, history: History, facts: Facts) -> Finding | None:
+        """Look at the newest step. Called once a step, in order."""
+        ...
