@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from kleash.errors import ConfigError, near_match
 from kleash.monitor.history import History
 from kleash.monitor.rule import Facts, Finding, Rule
 from kleash.monitor.rules.table import make_rules
-from kleash.runs.records import SEVERITIES, Event, Step
+from kleash.runs.records import SEVERITIES, Event, Severity, Step
 
 QUIET_STEPS = 20
 """Steps without a finding after which an alarm is over: one that flickers is told once."""
@@ -16,10 +17,11 @@ QUIET_STEPS = 20
 
 @dataclass
 class _Alarm:
-    """An alarm that is open: the event that told of it, and the last step in which its rule found something."""
+    """An alarm that is open: the event that told of it, and when and how badly its rule last found something."""
 
     event: Event
     last_found: int
+    last_severity: Severity
 
 
 class Monitor:
@@ -40,6 +42,15 @@ class Monitor:
         """The alarms that go on: of each, the event of its highest severity."""
         return [alarm.event for alarm in self._alarms.values()]
 
+    @property
+    def pressing(self) -> Sequence[Event]:
+        """The open alarms whose rule found something in the newest step, each as severe as it was there."""
+        return [
+            replace(alarm.event, severity=alarm.last_severity)
+            for alarm in self._alarms.values()
+            if alarm.last_found == self._history.now
+        ]
+
     def observe(self, step: Step) -> list[Event]:
         """Take a step in and return what it begins, makes worse or ends."""
         self._history.push(step)
@@ -54,9 +65,10 @@ class Monitor:
         return [event for step in steps for event in self.observe(step)]
 
     def rolled_back(self, step: int) -> list[Event]:
-        """Forget the history, after the weights went back to an older state: the alarms end with `step`."""
+        """Forget the history, after the weights that `step` measured were put back to older ones; all alarms end."""
         events = [
-            _end(alarm.event, step, "the weights went back to an earlier checkpoint") for alarm in self._alarms.values()
+            _end(alarm.event, step, last=step, why="the weights went back to an earlier checkpoint")
+            for alarm in self._alarms.values()
         ]
         self._start()
         return events
@@ -72,9 +84,10 @@ class Monitor:
             if alarm is None or step - alarm.last_found < QUIET_STEPS:
                 return []
             del self._alarms[rule.name]
-            return [_end(alarm.event, alarm.last_found + 1, f"nothing was found in the {QUIET_STEPS} steps since then")]
+            why = f"nothing was found in the {QUIET_STEPS} steps since then"
+            return [_end(alarm.event, step, last=alarm.last_found, why=why)]
         if alarm is not None:
-            alarm.last_found = step
+            alarm.last_found, alarm.last_severity = step, finding.severity
             if _rank(finding) <= SEVERITIES.index(alarm.event.severity):
                 return []
         began = finding.began if alarm is None or alarm.event.began is None else min(finding.began, alarm.event.began)
@@ -88,15 +101,33 @@ class Monitor:
             causes=finding.causes or rule.causes,
             advice=rule.advice,
         )
-        self._alarms[rule.name] = _Alarm(event, step)
+        self._alarms[rule.name] = _Alarm(event, step, finding.severity)
         return [event]
+
+
+def check_names(names: Collection[str]) -> None:
+    """See that every name is that of a rule.
+
+    Raises:
+        ConfigError: one is not; with near matches.
+    """
+    known = sorted(rule.name for rule in make_rules())
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                f"monitor.ignore names '{name}', and no rule is called so.{near_match(name, known)} "
+                f"There are: {', '.join(known)}."
+            )
 
 
 def _rank(finding: Finding) -> int:
     return SEVERITIES.index(finding.severity)
 
 
-def _end(event: Event, step: int, why: str) -> Event:
-    """Return the event that says an alarm is over: `step` is the first one outside its window."""
-    message = f"over since step {step}: {why}."
-    return Event(step=step, severity="info", name=event.name, message=message, began=event.began, ends=True)
+def _end(event: Event, step: int, *, last: int, why: str) -> Event:
+    """Return the event that says, at `step`, that an alarm is over: `last` is the last step in its window."""
+    message = f"over since step {last + 1}: {why}."
+    values: dict[str, float | None] = {"last": last}
+    return Event(
+        step=step, severity="info", name=event.name, message=message, values=values, began=event.began, ends=True
+    )

@@ -35,32 +35,45 @@ class Facts:
 
     Args:
         beta: of a leash that does not move; None where it is not known or is logged as `control/beta`.
+        target_key: which KL a controller holds at `control/target`; None where there is no target.
         steps: how many steps the run has planned; None where it is not known.
         reference: numbers of the reference's own replies (keys of `kleash.metrics`); empty: those of the first
             step that measures a key stand in.
     """
 
     beta: float | None = None
+    target_key: str | None = None
     steps: int | None = None
     reference: Mapping[str, float] = field(default_factory=dict)
 
 
 class Rule(Protocol):
-    """One thing that can go wrong. An instance belongs to one run, and remembers what it needs of it.
+    """One thing that can go wrong. An instance belongs to one run, and remembers what it needs of it."""
 
-    Attributes:
-        name: the event's name, `room/what`, such as `kl/spike`.
-        title: in words, for tables and pages.
-        looks_at: the keys it reads, in words of the catalogue.
-        causes: likely ones, the likeliest first, each with what to check.
-        advice: what to do.
-    """
+    @property
+    def name(self) -> str:
+        """Of its events, `room/what`, such as `kl/spike`."""
+        ...
 
-    name: str
-    title: str
-    looks_at: tuple[str, ...]
-    causes: tuple[Cause, ...]
-    advice: str
+    @property
+    def title(self) -> str:
+        """In words, for tables and pages."""
+        ...
+
+    @property
+    def looks_at(self) -> tuple[str, ...]:
+        """The keys it reads."""
+        ...
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """Likely ones, the likeliest first, each with what to check."""
+        ...
+
+    @property
+    def advice(self) -> str:
+        """What to do."""
+        ...
 
     def __call__(self, history: History, facts: Facts) -> Finding | None:
         """Look at the newest step. Called once a step, in order."""

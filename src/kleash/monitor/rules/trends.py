@@ -1,0 +1,276 @@
+"""How a number of a run moves: away from where it began, away from its baseline, and between two windows.
+
+Two rules apply to a move. Until there is a baseline of 200 steps an absolute one stands in: the newest values against
+where the number began, which are the reference's where it was measured and the first steps' else. Later the change
+against the baseline must be both unusual (`kleash.monitor.baseline`) and large; of the absolute rule only its critical
+limit stays in force, for what creeps so slowly that the baseline goes along.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from kleash.monitor.baseline import LARGEST_CORRELATION, Detector, Scores, ratio, variance_of_mean
+from kleash.monitor.history import History, Track, Values
+from kleash.monitor.rule import Facts
+from kleash.monitor.thresholds import OTHER, below, beyond
+
+START_STEPS = 5
+"""First values whose mean says where a number began: the policy has hardly moved in them."""
+RECENT_STEPS = 3
+"""Newest values whose mean is judged: a single step is noisy, and a fast collapse leaves time for few."""
+SMALLEST = 1e-6
+"""A positive number below it is taken for it where its logarithm is needed: 0 has none."""
+
+NO_BASELINE = "absolute rule: no baseline yet"
+HELD_OUT = "eval/"
+
+Alarming = Literal["warning", "critical"]
+
+
+class Scale(NamedTuple):
+    """How the moves of a number are counted, and back: as differences, or as differences of logarithms."""
+
+    into: Callable[[float], float]
+    back: Callable[[float], float]
+
+
+def _same(value: float) -> float:
+    return value
+
+
+def _log(value: float) -> float:
+    return math.log(max(value, SMALLEST))
+
+
+DIFFERENCES = Scale(_same, _same)
+FACTORS = Scale(_log, math.exp)
+
+
+class Limits(NamedTuple):
+    """Moves that warn and that are critical: above 0 for what must not rise, below 0 for what must not fall."""
+
+    warning: float
+    critical: float
+
+    def exceeded(self, move: float) -> Alarming | None:
+        """Return the severity of a move, or None within the limits."""
+        if _beyond(move, self.critical):
+            return "critical"
+        return "warning" if _beyond(move, self.warning) else None
+
+
+def factors(warning: float, critical: float) -> Limits:
+    """Return limits of factors, for `FACTORS`; a critical factor of infinity or 0 is never reached."""
+    return Limits(math.log(warning), math.log(critical) if critical > 0 else -math.inf)
+
+
+class Standing(NamedTuple):
+    """Where a number stands, in the units of its scale.
+
+    Args:
+        key: the one that was read.
+        now: mean of the newest `RECENT_STEPS` values; of a held-out number the newest value.
+        start: where it began.
+        baseline: its mean, once there are scores.
+        scores: against the baseline; None before there is one.
+        start_is_reference: whether `start` was measured on the reference's own replies.
+    """
+
+    key: str
+    now: float
+    start: float
+    baseline: float | None
+    scores: Scores | None
+    start_is_reference: bool
+
+
+class Follower:
+    """Follows one number of the training samples, or the held-out one where only that is measured."""
+
+    def __init__(self, key: str, scale: Scale) -> None:
+        self._keys = (key, HELD_OUT + key)
+        self._scale = scale
+        self._series: dict[str, _Series] = {}
+
+    def follow(self, history: History, facts: Facts, *, under_alarm: bool = False) -> Standing | None:
+        """Take the newest step in; None where the number was not measured in it, or too seldom so far.
+
+        Args:
+            history: of the run.
+            facts: the reference's numbers among them.
+            under_alarm: whether this step is to stay out of the baseline.
+        """
+        key = history.first_of(self._keys)
+        if key is None:
+            return None
+        value = history.fresh.get(key)
+        if value is None or not math.isfinite(value):
+            return None
+        series = self._series.get(key)
+        if series is None:
+            series = self._series[key] = _Series(key, self._start(key, facts))
+        return series.push(self._scale.into(value), under_alarm)
+
+    def _start(self, key: str, facts: Facts) -> float | None:
+        reference = facts.reference.get(key)
+        return None if reference is None else self._scale.into(reference)
+
+
+class _Series:
+    """The newest values of one key, where it began, and its baseline."""
+
+    def __init__(self, key: str, reference: float | None) -> None:
+        held_out = key.startswith(HELD_OUT)
+        self._key = key
+        self._newest: deque[float] = deque(maxlen=1 if held_out else RECENT_STEPS)
+        self._first: list[float] = []
+        self._start_steps = 1 if held_out else START_STEPS
+        self._reference = self._start = reference
+        self._detector = Detector()
+
+    def push(self, value: float, under_alarm: bool) -> Standing | None:
+        self._newest.append(value)
+        detector = self._detector
+        detector.push(value, under_alarm=under_alarm)
+        if len(self._first) < self._start_steps:
+            self._first.append(value)
+            if len(self._first) < self._start_steps:
+                return None
+            if self._reference is None:
+                self._start = sum(self._first) / len(self._first)
+        assert self._start is not None
+        now = sum(self._newest) / len(self._newest)
+        baseline = None if detector.scores is None else detector.level
+        return Standing(self._key, now, self._start, baseline, detector.scores, self._reference is not None)
+
+
+class Shift(NamedTuple):
+    """A move that is too large.
+
+    Args:
+        severity: of the move.
+        key: the number that moved.
+        now: mean of its newest values, in its own unit.
+        level: what it is held against, in its own unit.
+        against: the level in words, for a message: "its first 5 steps", with the rule where it is an absolute one.
+        began: the step in which it was half of the way to a warning.
+    """
+
+    severity: Alarming
+    key: str
+    now: float
+    level: float
+    against: str
+    began: int
+
+    @property
+    def values(self) -> dict[str, float | None]:
+        """The numbers of the move, for a finding."""
+        return {self.key: self.now, "level": self.level}
+
+
+class Watch:
+    """Looks for one number's move away from where it began or from its baseline.
+
+    Args:
+        key: of the catalogue; the held-out number stands in where it is the only one.
+        scale: of the moves.
+        from_start: limits of the absolute rule.
+        from_baseline: limits of the change against the baseline, which must be unusual as well.
+    """
+
+    def __init__(self, key: str, scale: Scale, *, from_start: Limits, from_baseline: Limits) -> None:
+        self._follower = Follower(key, scale)
+        self._back = scale.back
+        self._from_start = from_start
+        self._from_baseline = from_baseline
+        self._since: int | None = None
+        self._found: Shift | None = None
+
+    def look(self, history: History, facts: Facts) -> Shift | None:
+        """Look at the newest step; between two measurements the last one's answer stands."""
+        standing = self._follower.follow(history, facts, under_alarm=self._found is not None)
+        if standing is None:
+            return self._found
+        severity, level, against = self._judged(standing)
+        limits = self._from_start if standing.baseline is None else self._from_baseline
+        if not _beyond(standing.now - level, limits.warning / 2):
+            self._since = None
+        elif self._since is None:
+            self._since = history.now
+        if severity is None:
+            self._found = None
+        else:
+            began = history.now if self._since is None else self._since
+            now, level = self._back(standing.now), self._back(level)
+            self._found = Shift(severity, standing.key, now, level, against, began)
+        return self._found
+
+    def _judged(self, standing: Standing) -> tuple[Alarming | None, float, str]:
+        """Return the severity, the level it is judged against and that in words."""
+        start = _start_in_words(standing)
+        severity = self._from_start.exceeded(standing.now - standing.start)
+        if standing.baseline is None or standing.scores is None:
+            return severity, standing.start, f"{start} ({NO_BASELINE})"
+        if severity == "critical":
+            return severity, standing.start, f"{start} (absolute rule)"
+        rises = self._from_baseline.warning > 0
+        unusual = beyond(standing.scores, OTHER) if rises else below(standing.scores, OTHER)
+        severity = self._from_baseline.exceeded(standing.now - standing.baseline) if unusual else None
+        return severity, standing.baseline, "baseline"
+
+
+class Contrast(NamedTuple):
+    """The newest window's mean minus that of the window before, and its standard error."""
+
+    newest: float
+    before: float
+    stderr: float
+
+    @property
+    def score(self) -> float:
+        """The difference in standard errors; of two windows without any spread 0 or an infinity."""
+        return ratio(self.newest - self.before, self.stderr)
+
+
+def contrast(track: Track, window: int) -> Contrast | None:
+    """Compare the newest `window` values of a number with those before; None while there are too few.
+
+    Each window is taken for a first-order autoregression with the spread and correlation that both have about their
+    own means, the correlation with the first-order correction of its bias (Kendall 1954). That the windows adjoin is
+    left out, which makes the standard error of an autocorrelated series too large rather than too small.
+    """
+    if len(track) < 2 * window:
+        return None
+    values = track.values(2 * window).reshape(2, window)
+    means = values.mean(axis=1)
+    return Contrast(float(means[1]), float(means[0]), _stderr(values - means[:, None]))
+
+
+def _stderr(deviations: Values) -> float:
+    """Standard error of the difference of two windows' means, from deviations `[2, window]` from those means."""
+    window = deviations.shape[1]
+    flat = deviations.ravel()
+    variance = float(flat @ flat) / flat.size
+    if variance == 0.0:
+        return 0.0
+    raw = float(np.vdot(deviations[:, 1:], deviations[:, :-1])) / (2 * (window - 1) * variance)
+    correlation = min(max(raw + (1.0 + 3.0 * raw) / window, 0.0), LARGEST_CORRELATION)
+    of_mean = variance_of_mean(window, correlation)
+    return math.sqrt(2.0 * of_mean * variance / (1.0 - of_mean))
+
+
+def _beyond(move: float, limit: float) -> bool:
+    return move >= limit if limit > 0 else move <= limit
+
+
+def _start_in_words(standing: Standing) -> str:
+    if standing.start_is_reference:
+        return "the reference"
+    return "its first value" if standing.key.startswith(HELD_OUT) else f"its first {START_STEPS} steps"
