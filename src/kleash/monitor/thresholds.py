@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kleash.monitor.baseline import Scores
 
-KL_WARNING = Scores(value=5.0, rise_30=4.0, rise_100=3.3)
+KL_WARNING = Scores(value=5.0, rise_30=4.1, rise_100=3.3)
 KL_CRITICAL = Scores(value=6.0, rise_30=5.5, rise_100=5.5)
 OTHER = Scores(value=5.5, rise_30=5.0, rise_100=4.75)
 """For every series but the KL; its rules also ask for a large change, which most of the noise never makes."""

@@ -48,7 +48,7 @@ class AboveTarget:
     looks_at = (*DRIFT[:2], "control/target")
     causes = (TOO_FAST, LOOSE, EXPLOIT)
     advice = "Lower training.learning_rate, or start from a larger algorithm.kl.beta; go back to an older checkpoint."
-    SMOOTHED, FIRST_STEP = 5, 10
+    SMOOTHED, FIRST_STEP = 10, 12
     WARNING, CRITICAL = 2.0, 3.0
 
     def __call__(self, history: History, facts: Facts) -> Finding | None:
@@ -99,7 +99,7 @@ class Far:
             return None
         return Finding(
             "critical" if mean >= self.CRITICAL else "warning",
-            f"KL is {mean:.2f} nats per token over the last {len(values)} measurements: a token is, on (geometric) average, "
+            f"KL is {mean:.2f} nats per token over the last {len(values)} measurements: its tokens are on average "
             f"{math.exp(mean):.1f} times as likely as under the reference.",
             {"kl": mean},
             began=int(history[key].steps(self.SMOOTHED)[0]),
