@@ -6,7 +6,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 FAST := not slow and not gpu
 
-.PHONY: help demo test test-slow lint bench docs clean
+.PHONY: help demo test test-slow lint bench alarms docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s%s\n", $$1, $$2 }' Makefile
@@ -29,6 +29,9 @@ lint: .venv/dev.installed ## style, types and the direction of imports
 bench: .venv/bench.installed ## compare speed and memory with other libraries
 	@for script in benchmarks/*.py; do echo "$$script" && $(BIN)/python $$script || exit 1; done
 
+alarms: .venv/dev.installed ## measure the monitor's false alarms and delays, and write docs/alarms.md (10 minutes)
+	$(BIN)/python -m benchmarks.alarms
+
 docs: .venv/dev.installed ## write the generated pages of docs/
 	$(BIN)/python docs/generate.py
 
@@ -37,7 +40,7 @@ clean: ## remove .venv and caches; runs are kept
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/demo.installed: EXTRAS = demo
-.venv/dev.installed: EXTRAS = demo,data,label,judge,dev
+.venv/dev.installed: EXTRAS = demo,data,label,judge,watch,logs,dev
 .venv/bench.installed: EXTRAS = demo,data,bench
 
 .venv/%.installed: pyproject.toml constraints.txt | .venv/bin/python

@@ -1,7 +1,7 @@
-"""One rank of a run under `torchrun`: `two_processes.py MODEL FOLDER [own-samples] [key=value ...]`.
+"""One rank of a run under `torchrun`: `two_processes.py MODEL FOLDER [own-samples] [alarms] [key=value ...]`.
 
 Unless it is to draw samples of its own, each sequence's random numbers depend on its prompt alone, so that any number
-of processes draws the same.
+of processes draws the same. With `alarms` a rule finds something critical in steps 1 and 3, begun in step 1.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from scripted_rules import Scripted
 from tiny_run import settings
 
+from kleash.monitor import monitor
 from kleash.rollout.decoding import DecodingSampler
 from kleash.rollout.sampler import Completion
 from kleash.training import loop, run
@@ -36,6 +38,9 @@ def _main() -> None:
         overrides.remove("own-samples")
     else:
         DecodingSampler.sample = _by_prompt(DecodingSampler.sample)  # type: ignore[method-assign]
+    if "alarms" in overrides:
+        overrides.remove("alarms")
+        monitor.make_rules = lambda: [Scripted({1: "critical", 3: "critical"}, began=1)]
     loops: list[Any] = []
     inner = loop.Loop.__init__
 

@@ -80,7 +80,7 @@ def payload(event: Event, run: str) -> dict[str, Any]:
 
 
 class _Way:
-    """A queue with a thread that empties it; `send` returns what went wrong, or None."""
+    """A queue with a thread that empties it, from the first event on; `send` returns what went wrong, or None."""
 
     def __init__(self, name: str, send: _Webhook | _Command) -> None:
         self._name, self._send = name, send
@@ -88,9 +88,10 @@ class _Way:
         self._told = False
         self._problems: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=f"kleash {name}", daemon=True)
-        self._thread.start()
 
     def put(self, event: Event, run: str) -> None:
+        if not self._thread.ident:
+            self._thread.start()
         self._waiting.put((event, run))
 
     def problems(self) -> list[str]:
@@ -100,6 +101,8 @@ class _Way:
         self._waiting.put(None)
 
     def close(self) -> None:
+        if not self._thread.ident:
+            return
         self._thread.join(LAST_SECONDS)
         if self._thread.is_alive():
             self._mention(f"did not end within {LAST_SECONDS:g} s of the end of the run; what it had to say is lost")

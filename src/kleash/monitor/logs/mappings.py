@@ -78,7 +78,7 @@ PPO, OLD_PPO = "TRL PPO", "TRL PPO up to 0.11"
 DPO, KTO, ONLINE, XPO, NASH = "TRL DPO", "TRL KTO", "TRL online DPO", "TRL XPO", "TRL Nash-MD"
 NO_REFERENCE, REWARD, SFT = "TRL CPO or ORPO", "TRL reward model", "TRL SFT"
 HF = "transformers Trainer"
-OPEN_INSTRUCT, OLD_OPEN_INSTRUCT = "open-instruct", "open-instruct, KLs numbered from 1"
+OPEN_INSTRUCT, OLD_OPEN_INSTRUCT = "open-instruct", "open-instruct (kl_avg to kl4_avg)"
 
 SAMPLING = (GRPO, RLOO, EITHER)
 PREFERENCES = (DPO, KTO, ONLINE)
@@ -86,8 +86,7 @@ ALL_HF = (*SAMPLING, PPO, *PREFERENCES, XPO, NASH, NO_REFERENCE, REWARD, SFT, HF
 
 _UNSURE_KIND = "k3 from GRPO, k1 from RLOO, and the log does not say which: name it with --trainer"
 _AGGREGATED = (
-    "its unit follows loss_agg_mode, which is not in the log: with token-mean and low_var_kl say "
-    "--column actor/kl_loss=kl/k3_per_token"
+    "the unit follows loss_agg_mode: with token-mean and low_var_kl say --column actor/kl_loss=kl/k3_per_token"
 )
 _TRLX = (
     "its terms are exp(d) - 1 - d with d = log policy - log reference, prompt included: close to the KL while that is "
@@ -106,7 +105,7 @@ ROWS: tuple[Row, ...] = (
     Row(SAMPLING, "reward_std", "reward/sd"),
     Row(SAMPLING, "frac_reward_zero_std", "reward/flat_groups"),
     Row(SAMPLING, "rewards/{name}/mean", "reward/function/{name}"),
-    Row(SAMPLING, "rewards/{name}/std", None),
+    Row(SAMPLING, "rewards/{name}/std", None, note="spread of one reward function"),
     Row(SAMPLING, "completions/mean_length", "length/mean"),
     Row(SAMPLING, "completion_length", "length/mean"),
     Row(SAMPLING, "completions/clipped_ratio", "length/stop_rate", scale=COMPLEMENT),
@@ -133,6 +132,7 @@ ROWS: tuple[Row, ...] = (
     Row((PPO,), "val/clipfrac_avg", "critic/clip_fraction"),
     Row((PPO,), "lr", "optim/learning_rate"),
     Row((ONLINE, XPO, NASH), "beta", "control/beta"),
+    Row((ONLINE, XPO, NASH), "val/contain_eos_token", "length/stop_rate"),
     Row((OLD_PPO,), "objective/kl", "kl/k1_per_sequence", REFERENCE, "k1"),
     Row((OLD_PPO,), "objective/kl_coef", "control/beta"),
     Row((OLD_PPO,), "ppo/policy/policykl", "update/kl_per_token", NEW_OLD, "k1"),
@@ -175,7 +175,7 @@ ROWS: tuple[Row, ...] = (
     # verl
     Row(("verl",), "actor/reward_kl_penalty", "kl/unstated_per_token", REFERENCE, "not in the log"),
     Row(("verl",), "critic/kl", "kl/unstated_per_token", REFERENCE, "not in the log", note="name of older releases"),
-    Row(("verl",), "actor/kl_loss", None, REFERENCE, "not in the log", "not in the log", note=_AGGREGATED),
+    Row(("verl",), "actor/kl_loss", None, REFERENCE, "not in the log", "unit not in the log", note=_AGGREGATED),
     Row(("verl",), "actor/reward_kl_penalty_coeff", "control/beta"),
     Row(("verl",), "critic/kl_coeff", "control/beta"),
     Row(("verl",), "critic/kl_coef", "control/beta", note="EasyR1's name"),

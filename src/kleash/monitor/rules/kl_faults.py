@@ -34,9 +34,8 @@ class Negative:
         "A penalty on this estimate now pays for drift. Stop, score one batch with sampler and trainer side by side, "
         "and use the exact KL."
     )
-    SMOOTHED, ERRORS = 10, 5.0
-    SLOW = 3.0
-    """What the error of a mean over steps is multiplied by: neighbouring steps err alike."""
+    SMOOTHED, SPREAD_OVER, ERRORS = 10, 30, 4.5
+    """Steps in the mean, steps whose differences tell the noise, and how many of its errors the mean must be below."""
 
     def __call__(self, history: History, facts: Facts) -> Finding | None:
         """Compare the mean of k1 with the exact KL where there is one, else with 0."""
@@ -52,7 +51,7 @@ class Negative:
         values, steps = history[key].values(self.SMOOTHED), history[key].steps(self.SMOOTHED)
         expected = history[exact].values(self.SMOOTHED) if exact in history.fresh else np.zeros(1)
         gap = values - expected
-        error = self.SLOW * float(gap.std(ddof=1)) / math.sqrt(len(values))
+        error = self._noise(history, key, exact) / math.sqrt(len(values))
         difference, mean = float(gap.mean()), float(values.mean())
         if mean >= 0.0 or difference > -self.ERRORS * error:
             return None
@@ -64,6 +63,16 @@ class Negative:
             {"k1": mean, "difference": difference, "error": error},
             began=int(steps[0]),
         )
+
+    def _noise(self, history: History, key: str, exact: str) -> float:
+        """Standard deviation of a step, from the differences of neighbours: sampling errs anew in every step.
+
+        A shift of the level, which is what is looked for, hardly enters the differences.
+        """
+        values = history[key].values(self.SPREAD_OVER)
+        if exact in history.fresh and len(history[exact]) >= len(values):
+            values = values - history[exact].values(len(values))
+        return math.sqrt(float((np.diff(values) ** 2).mean()) / 2)
 
 
 class NonzeroStart:

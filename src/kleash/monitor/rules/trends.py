@@ -9,7 +9,7 @@ limit stays in force, for what creeps so slowly that the baseline goes along.
 from __future__ import annotations
 
 import math
-from collections import deque
+import statistics
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
@@ -21,11 +21,15 @@ from kleash.monitor.rule import Facts
 from kleash.monitor.thresholds import OTHER, below, beyond
 
 START_STEPS = 5
-"""First values whose mean says where a number began: the policy has hardly moved in them."""
+"""First values whose median says where a number began: the policy has hardly moved in them."""
 RECENT_STEPS = 3
-"""Newest values whose mean is judged: a single step is noisy, and a fast collapse leaves time for few."""
+"""Newest values whose median is judged: one step is noisy, and a fast collapse leaves time for few."""
 SMALLEST = 1e-6
 """A positive number below it is taken for it where its logarithm is needed: 0 has none."""
+
+BY_AMOUNT = ("text/distinct_2",)
+"""Numbers that depend on how much text they are taken over: the reference's, of another number of replies, is no start
+for them, but the first steps are."""
 
 NO_BASELINE = "absolute rule: no baseline yet"
 HELD_OUT = "eval/"
@@ -60,9 +64,9 @@ class Limits(NamedTuple):
 
     def exceeded(self, move: float) -> Alarming | None:
         """Return the severity of a move, or None within the limits."""
-        if _beyond(move, self.critical):
+        if _reaches(move, self.critical):
             return "critical"
-        return "warning" if _beyond(move, self.warning) else None
+        return "warning" if _reaches(move, self.warning) else None
 
 
 def factors(warning: float, critical: float) -> Limits:
@@ -75,7 +79,7 @@ class Standing(NamedTuple):
 
     Args:
         key: the one that was read.
-        now: mean of the newest `RECENT_STEPS` values; of a held-out number the newest value.
+        now: median of the newest `RECENT_STEPS` values; of a held-out number the newest value.
         start: where it began.
         baseline: its mean, once there are scores.
         scores: against the baseline; None before there is one.
@@ -90,13 +94,33 @@ class Standing(NamedTuple):
     start_is_reference: bool
 
 
+def beginning(history: History, facts: Facts, key: str) -> float | None:
+    """Return where a number began: the reference's or the median of its first values; None while there are too few."""
+    if _of_reference(facts, key):
+        return facts.reference[key]
+    steps = 1 if key.startswith(HELD_OUT) else START_STEPS
+    first = history[key].values()[:steps].tolist()
+    return statistics.median(first) if len(first) == steps else None
+
+
+def _of_reference(facts: Facts, key: str) -> bool:
+    return key in facts.reference and key not in BY_AMOUNT
+
+
+def newest(history: History, key: str) -> float:
+    """Return the median of the newest values of a number that was measured; of a held-out one the newest value."""
+    values = sorted(history[key].values(1 if key.startswith(HELD_OUT) else RECENT_STEPS).tolist())
+    return float(values[len(values) // 2])
+
+
 class Follower:
     """Follows one number of the training samples, or the held-out one where only that is measured."""
 
     def __init__(self, key: str, scale: Scale) -> None:
         self._keys = (key, HELD_OUT + key)
         self._scale = scale
-        self._series: dict[str, _Series] = {}
+        self._starts: dict[str, float] = {}
+        self._detectors = {key: Detector() for key in self._keys}
 
     def follow(self, history: History, facts: Facts, *, under_alarm: bool = False) -> Standing | None:
         """Take the newest step in; None where the number was not measured in it, or too seldom so far.
@@ -107,47 +131,19 @@ class Follower:
             under_alarm: whether this step is to stay out of the baseline.
         """
         key = history.first_of(self._keys)
-        if key is None:
+        value = None if key is None else fresh(history, key)
+        if key is None or value is None:
             return None
-        value = history.fresh.get(key)
-        if value is None or not math.isfinite(value):
-            return None
-        series = self._series.get(key)
-        if series is None:
-            series = self._series[key] = _Series(key, self._start(key, facts))
-        return series.push(self._scale.into(value), under_alarm)
-
-    def _start(self, key: str, facts: Facts) -> float | None:
-        reference = facts.reference.get(key)
-        return None if reference is None else self._scale.into(reference)
-
-
-class _Series:
-    """The newest values of one key, where it began, and its baseline."""
-
-    def __init__(self, key: str, reference: float | None) -> None:
-        held_out = key.startswith(HELD_OUT)
-        self._key = key
-        self._newest: deque[float] = deque(maxlen=1 if held_out else RECENT_STEPS)
-        self._first: list[float] = []
-        self._start_steps = 1 if held_out else START_STEPS
-        self._reference = self._start = reference
-        self._detector = Detector()
-
-    def push(self, value: float, under_alarm: bool) -> Standing | None:
-        self._newest.append(value)
-        detector = self._detector
-        detector.push(value, under_alarm=under_alarm)
-        if len(self._first) < self._start_steps:
-            self._first.append(value)
-            if len(self._first) < self._start_steps:
+        detector = self._detectors[key]
+        detector.push(self._scale.into(value), under_alarm=under_alarm)
+        if key not in self._starts:
+            start = beginning(history, facts, key)
+            if start is None:
                 return None
-            if self._reference is None:
-                self._start = sum(self._first) / len(self._first)
-        assert self._start is not None
-        now = sum(self._newest) / len(self._newest)
+            self._starts[key] = self._scale.into(start)
+        now = self._scale.into(newest(history, key))
         baseline = None if detector.scores is None else detector.level
-        return Standing(self._key, now, self._start, baseline, detector.scores, self._reference is not None)
+        return Standing(key, now, self._starts[key], baseline, detector.scores, _of_reference(facts, key))
 
 
 class Shift(NamedTuple):
@@ -156,7 +152,7 @@ class Shift(NamedTuple):
     Args:
         severity: of the move.
         key: the number that moved.
-        now: mean of its newest values, in its own unit.
+        now: median of its newest values, in its own unit.
         level: what it is held against, in its own unit.
         against: the level in words, for a message: "its first 5 steps", with the rule where it is an absolute one.
         began: the step in which it was half of the way to a warning.
@@ -200,7 +196,7 @@ class Watch:
             return self._found
         severity, level, against = self._judged(standing)
         limits = self._from_start if standing.baseline is None else self._from_baseline
-        if not _beyond(standing.now - level, limits.warning / 2):
+        if not _reaches(standing.now - level, limits.warning / 2):
             self._since = None
         elif self._since is None:
             self._since = history.now
@@ -223,7 +219,13 @@ class Watch:
         rises = self._from_baseline.warning > 0
         unusual = beyond(standing.scores, OTHER) if rises else below(standing.scores, OTHER)
         severity = self._from_baseline.exceeded(standing.now - standing.baseline) if unusual else None
-        return severity, standing.baseline, "baseline"
+        return severity, standing.baseline, "its baseline"
+
+
+def fresh(history: History, key: str) -> float | None:
+    """Return what the newest step measured; None where it did not, or where that is no finite number."""
+    value = history.fresh.get(key)
+    return value if value is not None and math.isfinite(value) else None
 
 
 class Contrast(NamedTuple):
@@ -242,9 +244,10 @@ class Contrast(NamedTuple):
 def contrast(track: Track, window: int) -> Contrast | None:
     """Compare the newest `window` values of a number with those before; None while there are too few.
 
-    Each window is taken for a first-order autoregression with the spread and correlation that both have about their
-    own means, the correlation with the first-order correction of its bias (Kendall 1954). That the windows adjoin is
-    left out, which makes the standard error of an autocorrelated series too large rather than too small.
+    The noise is taken for a first-order autoregression. Its spread and correlation are those about the windows' means
+    and the slope that both have on average, for a trend is what is looked for and no noise; the correlation has the
+    first-order correction of its bias under a trend, (2 + 4 rho) / n (Kendall 1954). That the windows adjoin is left
+    out, which makes the standard error of an autocorrelated series too large rather than too small.
     """
     if len(track) < 2 * window:
         return None
@@ -256,17 +259,19 @@ def contrast(track: Track, window: int) -> Contrast | None:
 def _stderr(deviations: Values) -> float:
     """Standard error of the difference of two windows' means, from deviations `[2, window]` from those means."""
     window = deviations.shape[1]
-    flat = deviations.ravel()
+    steps = np.arange(window) - (window - 1) / 2
+    noise = deviations - (deviations.sum(axis=0) @ steps) / (2.0 * (steps @ steps)) * steps
+    flat = noise.ravel()
     variance = float(flat @ flat) / flat.size
     if variance == 0.0:
         return 0.0
-    raw = float(np.vdot(deviations[:, 1:], deviations[:, :-1])) / (2 * (window - 1) * variance)
-    correlation = min(max(raw + (1.0 + 3.0 * raw) / window, 0.0), LARGEST_CORRELATION)
+    raw = float(np.vdot(noise[:, 1:], noise[:, :-1])) / (2 * (window - 1) * variance)
+    correlation = min(max(raw + (2.0 + 4.0 * raw) / window, 0.0), LARGEST_CORRELATION)
     of_mean = variance_of_mean(window, correlation)
     return math.sqrt(2.0 * of_mean * variance / (1.0 - of_mean))
 
 
-def _beyond(move: float, limit: float) -> bool:
+def _reaches(move: float, limit: float) -> bool:
     return move >= limit if limit > 0 else move <= limit
 
 

@@ -1,0 +1,61 @@
+import math
+
+import pytest
+from rule_findings import findings, loudest, rows, wobbling
+
+from kleash.monitor.rules.optimization import Gradient, LargeRatio
+
+
+@pytest.mark.parametrize(("ratio", "severity"), [(9.0, None), (12.0, "warning"), (150.0, "critical")])
+def test_ratios_of_ten_in_three_steps_in_a_row_warn(ratio, severity):
+    found = findings(LargeRatio(), rows(ratio__max=[1.5] * 4 + [ratio] * 3))
+    assert found[:6] == [None] * 6
+    assert loudest(found) == severity
+    if severity == "warning":
+        assert found[6].began == 4
+        assert found[6].values == {"ratio/max": 12.0, "limit": 10.0}
+        assert found[6].message == ("The largest ratio was 12 or more in each of the last 3 steps (absolute rule: 10).")
+
+
+def test_two_large_ratios_are_no_pattern():
+    assert loudest(findings(LargeRatio(), rows(ratio__max=[1.5, 1e6, 1e6, 1.5] * 20))) is None
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.28, None), (0.35, "warning"), (0.7, "critical")])
+def test_a_clip_that_cuts_a_third_warns(share, severity):
+    found = findings(LargeRatio(), rows(ratio__clip_fraction=[0.1] * 4 + [share] * 3))
+    assert loudest(found) == severity
+    if severity == "critical":
+        assert found[-1].message == "The clip cut 70% or more in each of the last 3 steps (absolute rule: 0.6)."
+
+
+@pytest.mark.parametrize(("norm", "severity"), [(19.0, None), (21.0, "warning"), (210.0, "critical"), (0.001, None)])
+def test_a_gradient_ten_times_that_of_the_first_steps_warns(norm, severity):
+    found = findings(Gradient(), rows(optim__grad_norm=[2.0] * 10 + [norm] * 4))
+    assert loudest(found) == severity
+    if severity == "warning":
+        assert found[-1].began == 11
+        assert found[-1].message == (
+            "The gradient's norm is 21, 10.5 times the 2 of its first 5 steps (absolute rule: no baseline yet)."
+        )
+
+
+def test_a_single_spike_is_held_against_the_largest_of_the_steps_before():
+    usual = [*wobbling(2.0, 25, share=0.5)]
+    found = findings(Gradient(), rows(optim__grad_norm=[*usual, 31.0, *usual]))
+    assert [number for number, one in enumerate(found) if one] == [25]
+    assert found[25].severity == "warning"
+    assert found[25].began == 25
+    assert found[25].values == {"optim/grad_norm": 31.0, "largest_before": 3.0}
+    assert "31 in this step, 10.3 times the largest of the 20 steps before" in found[25].message
+    assert loudest(findings(Gradient(), rows(optim__grad_norm=[*usual, 29.0, *usual]))) is None
+
+
+def test_against_a_baseline_five_times_the_norm_warns():
+    settled = wobbling(1.0, 300)
+    assert loudest(findings(Gradient(), rows(optim__grad_norm=[*settled, *[4.7] * 5]))) is None
+    assert loudest(findings(Gradient(), rows(optim__grad_norm=[*settled, *[5.3] * 5]))) == "warning"
+
+
+def test_norms_that_are_no_numbers_are_left_to_the_rule_for_them():
+    assert loudest(findings(Gradient(), rows(optim__grad_norm=[2.0] * 30 + [math.inf, math.nan] * 3))) is None

@@ -1,0 +1,44 @@
+import numpy as np
+import pytest
+from rule_findings import findings, loudest, rows, wobbling
+
+from kleash.monitor.rules.reward import NoSignal
+
+
+@pytest.mark.parametrize(("spread", "severity"), [(0.07, None), (0.05, "warning"), (0.0001, "warning")])
+def test_a_spread_below_a_fifth_of_the_first_steps_is_no_signal(spread, severity):
+    found = findings(NoSignal(), rows(reward__group_sd=[0.3] * 10 + [spread] * 5))
+    assert loudest(found) == severity
+    if spread == 0.05:
+        assert found[-1].began == 11
+        assert found[-1].message == (
+            "The reward's spread is 0.05 (reward/group_sd), 16.7% of the 0.3 of its first 5 steps (absolute rule: no "
+            "baseline yet)."
+        )
+
+
+def test_single_steps_without_a_spread_are_usual_with_rewards_of_0_and_1():
+    spread = np.where(np.arange(300) % 4 == 0, 0.0, 0.4)
+    assert loudest(findings(NoSignal(), rows(reward__group_sd=spread))) is None
+
+
+def test_a_reward_that_never_differs_is_told_of_after_ten_steps():
+    found = findings(NoSignal(), rows(reward__group_sd=[0.0] * 12))
+    assert found[:9] == [None] * 9
+    assert found[9].severity == "warning"
+    assert found[9].began == 0
+    assert found[9].values == {"steps": 10.0}
+    assert found[9].message.startswith("In each of the last 10 steps (nearly) all prompts had replies with one and the")
+
+
+def test_other_trainers_share_of_flat_groups_and_spread_count_too():
+    flat = [0.2] * 10 + [0.97] * 10
+    assert loudest(findings(NoSignal(), rows(reward__flat_groups=flat))) == "warning"
+    assert loudest(findings(NoSignal(), rows(reward__flat_groups=[0.9] * 50))) is None
+    assert loudest(findings(NoSignal(), rows(reward__sd=[1.0] * 10 + [0.1] * 5))) == "warning"
+
+
+def test_against_a_baseline_three_tenths_warn():
+    settled = wobbling(0.2, 300)
+    assert loudest(findings(NoSignal(), rows(reward__group_sd=[*settled, *[0.07] * 5]))) is None
+    assert loudest(findings(NoSignal(), rows(reward__group_sd=[*settled, *[0.05] * 5]))) == "warning"
