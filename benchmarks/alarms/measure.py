@@ -14,18 +14,21 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.stats import chi2
+
 from benchmarks.alarms.nulls import healthy
 from benchmarks.alarms.numbers import Numbers
 from benchmarks.alarms.published import PUBLISHED, SILENT, Levels
 from benchmarks.alarms.scenarios import LONGEST, SCENARIOS, Scenario, faulty
-from scipy.stats import chi2
-
 from kleash.monitor.baseline import BASELINE_STEPS
 from kleash.monitor.monitor import QUIET_STEPS, Monitor
+from kleash.monitor.rule import Facts
 from kleash.runs.records import Event
 
 KLEASH = "Kleash"
 SEVERITIES = (None, "warning", "critical")
+FACTS = Facts(target_key="kl/exact_per_sequence")
+"""What the monitor knows of every run here: a controller holds this KL."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def false_alarms(
 def all_onsets(numbers: Numbers) -> dict[str, list[Onset]]:
     """Return what Kleash and each published rule say of one run."""
     onsets = {name: published_onsets(name, rule.levels(numbers)) for name, rule in PUBLISHED.items()}
-    return {KLEASH: kleash_onsets(Monitor().replay(numbers.steps())), **onsets}
+    return {KLEASH: kleash_onsets(Monitor(FACTS).replay(numbers.steps())), **onsets}
 
 
 @dataclass(frozen=True)
@@ -214,13 +217,13 @@ class _Watching:
     def __init__(self, numbers: Numbers) -> None:
         """Start before the first step."""
         self._numbers = numbers
-        self._monitor = Monitor()
+        self._monitor = Monitor(FACTS)
         self._seen = 0
 
     def detect(self, scenario: Scenario, fault: Numbers, onset: int) -> Detection:
         """Return how the monitor takes the fault; onsets must not go back from call to call."""
         if scenario.other_log:
-            monitor = Monitor()
+            monitor = Monitor(FACTS)
             monitor.replay(fault.steps(0, onset))
         else:
             self._monitor.replay(self._numbers.steps(self._seen, onset))

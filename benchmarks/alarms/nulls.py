@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from benchmarks.alarms import traces
-from benchmarks.alarms.numbers import Array, Numbers
 from scipy.signal import lfilter
 from scipy.stats import binom, norm
 
+from benchmarks.alarms import traces
+from benchmarks.alarms.numbers import Array, Numbers
 from kleash.runs.records import Step
 
 SCRIPTED = ("independent", "ar")

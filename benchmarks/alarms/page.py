@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+
 from benchmarks.alarms import traces
 from benchmarks.alarms.measure import KLEASH, Detections, FalseAlarms, Rate
 from benchmarks.alarms.nulls import KINDS, LOG_KL_SD, MEAN_BLOCK, SCRIPTED, STEADY_FROM, lag_1, trained
 from benchmarks.alarms.published import CRITICAL, PUBLISHED, WARNING
 from benchmarks.alarms.results import CHOOSING_SEEDS, Results
 from benchmarks.alarms.scenarios import EARLY_ONSET, FASTEST, FIRST_ONSET, LAST_ONSET, SCENARIOS, Scenario
-
 from kleash.monitor.baseline import BASELINE_STEPS
 
 KIND_TITLES = {"independent": "independent noise", "ar": "AR(0.9) noise", "real": "a real run, resampled"}

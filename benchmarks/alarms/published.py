@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
+
 from benchmarks.alarms.nulls import NUM_REPLIES
 from benchmarks.alarms.numbers import Array, Numbers
-from numpy.typing import NDArray
 
 Levels = NDArray[np.int64]
 SILENT, WARNING, CRITICAL = 0, 1, 2

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+
 from benchmarks.alarms.nulls import ADDITIVE, LENGTH, STOP_RATE, healthy
 from benchmarks.alarms.numbers import Array, Numbers
-
 from kleash.runs.records import Step
 
 Fault = Callable[[Numbers, Array], Numbers]

@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from benchmarks.alarms.numbers import Array, Numbers
 
+from benchmarks.alarms.numbers import Array, Numbers
 from kleash.runs.reader import RunReader
 from kleash.runs.records import Step
 

@@ -1,12 +1,13 @@
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from kleash.cli.lines import closing
 from kleash.cli.progress import Plain, Terminal, watching
-from kleash.runs.records import Step
+from kleash.runs.records import Event, Step
 from kleash.training.observer import CheckResult
 
 KL = "kl/exact_per_sequence"
@@ -98,6 +99,22 @@ def test_a_step_on_written_text_has_columns_of_its_own(capsys, metrics, line):
     errors = {key: 0.0625 for key in metrics if key == "preference/accuracy"}
     Plain(KL).stepped(Step(3, metrics, errors))
     assert lines_of(capsys) == [line]
+
+
+ALARM = Event(12, "critical", "kl/spike", "KL is 40 nats [sic].", {"kl": 40.0}, 9, advice="Lower the rate.")
+OVER = Event(32, "info", "kl/spike", "over since step 13: it is quiet.", {"last": 12}, 9, ends=True)
+ACTION = Event(12, "warning", "action/tighten", "target 6 -> 4.2 nats per sequence.")
+
+
+def test_plain_prints_an_alarm_with_its_severity_in_words(capsys):
+    watcher = Plain(KL)
+    for event in (ALARM, ACTION, OVER):
+        watcher.alarmed(event)
+    assert lines_of(capsys) == [
+        "critical   step 12: kl/spike since step 9: KL is 40 nats [sic]. Lower the rate.",
+        "warning    step 12: action/tighten: target 6 -> 4.2 nats per sequence.",
+        "over       step 32: kl/spike: over since step 13: it is quiet.",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -197,6 +214,15 @@ def test_facts_and_checks_stay_clear_of_their_label(terminal):
     assert second.startswith("           word")
     assert third == "no label here"
     assert check == "check      failed  padding           [bold] is text"
+
+
+def test_an_alarm_stands_above_the_steps_and_stays_clear_of_its_label(terminal):
+    terminal.alarmed(replace(ALARM, advice="Lower the rate, or hold a target."))
+    terminal.alarmed(OVER)
+    first, second, third = seen(terminal)
+    assert first == "critical   step 12: kl/spike since step 9: KL is 40 nats [sic]. Lower the rate,"
+    assert second == "           or hold a target."
+    assert third == "over       step 32: kl/spike: over since step 13: it is quiet."
 
 
 def test_the_phase_has_a_bar_only_while_it_lasts(terminal):

@@ -38,11 +38,12 @@ def rows(text):
 def test_list_has_a_line_a_run(run_dir, capsys):
     assert main(["runs", "list", str(run_dir.parent)]) == 0
     header, line = rows(capsys.readouterr().out)
-    assert header == ["run", "status", "algorithm", "model", "steps", "result", "KL", "beta", "started"]
-    assert line[:8] == [
-        str(run_dir), "stopped", "rloo", "tiny", "2", "reward 1.250 ± 0.062", "5.50 nats per sequence", "0.0625",
+    assert header == ["run", "status", "health", "algorithm", "model", "steps", "result", "KL", "beta", "started"]
+    assert line[:9] == [
+        str(run_dir), "stopped", "no alarm", "rloo", "tiny", "2",
+        "reward 1.250 ± 0.062", "5.50 nats per sequence", "0.0625",
     ]  # fmt: skip
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", line[8])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", line[9])
 
 
 @pytest.mark.parametrize(
@@ -60,8 +61,8 @@ def test_list_names_the_number_that_a_run_is_about(tmp_path, capsys, algorithm, 
         writer.write_step(Step(0, metrics | {"eval/kl/exact_per_sequence": 2.0, "time/total": 1.0}))
     assert main(["runs", "list", str(tmp_path / "runs")]) == 0
     _, line = rows(capsys.readouterr().out)
-    assert line[2] == algorithm
-    assert line[5:7] == [result, kl]
+    assert line[3] == algorithm
+    assert line[6:8] == [result, kl]
 
 
 def test_a_run_that_cannot_be_read_hides_no_other(run_dir, capsys):
@@ -100,10 +101,52 @@ def test_show_says_all_that_matters(run_dir, capsys):
         ["beta", "0.0625", "–", "reward per nat", "control/beta"],
         ["mine", "–", "3", "mine"],
         ["1", "critical", "kl_limit", "KL went [over] 5"],
-        ["2", f"{run_dir}/checkpoints/step_2 (gone)"],
+        ["2", "–", f"{run_dir}/checkpoints/step_2 (gone)"],
     ):
         assert line in lines, line
     assert not any(line[0] in ("training.seed", "training.steps", "name", "algorithm.type") for line in lines)
+
+
+@pytest.fixture
+def alarmed(run_dir):
+    """The same run with an alarm that is over, one that goes on, and what was done."""
+    with RunWriter.resume(run_dir, 1) as writer:
+        for event in (
+            Event(0, "warning", "kl/spike", "KL jumped", began=0),
+            Event(0, "warning", "action/tighten", "target 6 -> 4.2"),
+            Event(1, "info", "kl/spike", "over", {"last": 0}, began=0, ends=True),
+            Event(1, "warning", "kl/ramp", "KL doubles", began=1),
+            Event(1, "critical", "kl/ramp", "KL doubles fast", began=1),
+            Event(1, "warning", "text/diversity", "the same words", began=1),
+        ):
+            writer.write_event(event)
+        writer.write_checkpoint(Checkpoint(0, run_dir / "checkpoints" / "step_0"))
+    return run_dir
+
+
+def test_show_tells_alarms_with_their_steps_and_marks_suspect_checkpoints(alarmed, capsys):
+    assert main(["runs", "show", str(alarmed)]) == 0
+    lines = rows(capsys.readouterr().out)
+    alarms, events, checkpoints = (lines.index([title]) for title in ("Alarms", "Events", "Checkpoints"))
+    assert lines[alarms + 1 : alarms + 5] == [
+        ["began", "last", "severity", "alarm", "what happened"],
+        ["0", "0", "warning", "kl/spike", "KL jumped"],
+        ["1", "open", "critical", "kl/ramp", "KL doubles fast"],
+        ["1", "open", "warning", "text/diversity", "the same words"],
+    ]
+    assert [line[2] for line in lines[events + 2 : checkpoints] if line[0]] == ["kl_limit", "action/tighten"]
+    assert lines[checkpoints + 1 :] == [
+        ["step", "suspect because of", "folder"],
+        ["0", "kl/spike", f"{alarmed}/checkpoints/step_0 (gone)"],
+        ["2", "kl/ramp, text/diversity", f"{alarmed}/checkpoints/step_2 (gone)"],
+    ]
+
+
+def test_list_names_the_worst_alarm_that_is_open(alarmed, capsys, monkeypatch):
+    monkeypatch.chdir(alarmed.parent.parent)
+    assert main(["runs", "list"]) == 0
+    _, line = rows(capsys.readouterr().out)
+    assert line[2] == "critical: kl/ramp and 1 more"
 
 
 @dataclass(frozen=True)

@@ -58,3 +58,22 @@ def test_two_processes_with_samples_of_their_own_finish_alike(tiny_model_dir, tm
         assert len(reader.samples("before")) == len(reader.samples("after")) == 4
         assert len({sample.prompt for sample in reader.samples("train", 0)}) == 4
         assert reader.latest_checkpoint().step == 6
+
+
+@pytest.mark.slow
+def test_two_processes_tighten_and_go_back_alike(tiny_model_dir, tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    ladder = ["training.steps=6", "training.checkpoint_every=1", "monitor.patience=2", "monitor.tighten_by=0.5"]
+    for folder, processes in ((one, 1), (two, 2)):
+        folder.mkdir()
+        launched(tiny_model_dir, folder, processes, "alarms", 'monitor.ladder=["tighten", "roll_back"]', *ladder)
+    (alone,) = [json.loads(path.read_text()) for path in one.glob("rank_*.json")]
+    first, second = [json.loads(path.read_text()) for path in sorted(two.glob("rank_*.json"))]
+    assert first["weights"] == second["weights"]
+    assert first["weights"] == pytest.approx(alone["weights"], abs=1e-5)
+    with RunReader(two / "runs" / "run") as reader:
+        acted = {event.name: event.values for event in reader.events() if event.name.startswith("action/")}
+        assert acted["action/tighten"] == {"before": 0.2, "after": 0.4}
+        assert acted["action/roll_back"] == {"to": 0}
+        assert [value for _, value, _ in reader.series("control/beta")] == [0.2, 0.2, 0.4, 0.4, 0.4, 0.4]
+        assert reader.series("kl/exact_per_sequence")[4][1] == 0.0

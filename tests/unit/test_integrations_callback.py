@@ -1,10 +1,13 @@
 import copy
+import json
 import logging
 import math
+import sys
 
 import numpy as np
 import pytest
 import torch
+from alarm_rules import Alarm, only
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from transformers import (
     AutoModelForCausalLM,
@@ -22,6 +25,13 @@ from kleash.integrations.measurement import DecodingSampler, ratio_stderr, undis
 from kleash.integrations.starting import policy_of, starting_model
 from kleash.metrics import lookup
 from kleash.runs.reader import RunReader
+
+
+@pytest.fixture(autouse=True)
+def no_rules(monkeypatch):
+    """What the rules find is their tests' business: here a test brings its own."""
+    only(monkeypatch)
+
 
 PROMPTS = ["the first prompt", "a second", "and one that is longer than the others"]
 SEQUENCE = "kleash/kl_to_start_nats_per_sequence"
@@ -235,7 +245,8 @@ def test_the_run_directory_holds_every_measurement_and_a_report(tmp_path, tiny_m
     assert measured.run_dir == tmp_path / "out" / "kleash"
     with RunReader(measured.run_dir) as run:
         assert run.status == "finished"
-        assert [step.step for step in run.steps()] == [0, 2, 4]
+        assert [step.step for step in run.steps()] == [0, 1, 2, 3, 4]
+        assert {step: value for step, value, _ in run.series("optim/grad_norm")} == logged(trainer, "grad_norm")
         assert {point[0]: point[1] for point in run.series("eval/kl/exact_per_sequence")} == logged(trainer, SEQUENCE)
         assert all(lookup(key) for step in run.steps() for key in step.metrics)
         assert not [key for step in run.steps() for key in step.metrics if "reward" in key]
@@ -404,7 +415,7 @@ def test_a_fresh_adapter_resumes_with_its_run_and_ends_where_the_uninterrupted_o
     assert logged(trainer, SEQUENCE) == logged(whole, SEQUENCE)
     with RunReader(resumed.run_dir) as run:
         assert run.status == "finished"
-        assert [step.step for step in run.steps()] == [0, 2, 4, 6]
+        assert [step.step for step in run.steps()] == [0, 1, 2, 3, 4, 5, 6]
         assert {step: value for step, value, _ in run.series("eval/kl/exact_per_sequence")} == logged(whole, SEQUENCE)
 
 
@@ -427,3 +438,137 @@ def test_a_resumed_training_whose_start_is_gone_is_refused(tmp_path, tiny_model_
             model=model,
             processing_class=tokenizer,
         )
+
+
+def test_the_monitor_sees_what_is_measured_and_what_the_trainer_logs(tmp_path, tiny_model_dir, monkeypatch):
+    rule = Alarm(lambda step: False)
+    only(monkeypatch, rule)
+    trainer = trained(tmp_path, tiny_model_dir, callback())
+    assert list(rule.seen) == [0, 1, 2, 3, 4]
+    measured = {step: seen["kl/exact_per_sequence"] for step, seen in rule.seen.items() if step % 2 == 0}
+    assert measured == logged(trainer, SEQUENCE)
+    assert "kl/exact_per_sequence" not in rule.seen[1]
+    norms = {step: seen["optim/grad_norm"] for step, seen in rule.seen.items() if step}
+    assert norms == logged(trainer, "grad_norm")
+    assert not any(key.startswith("eval/") for seen in rule.seen.values() for key in seen)
+
+
+def test_an_alarm_is_recorded_and_said_with_its_causes_and_changes_nothing(
+    tmp_path, tiny_model_dir, monkeypatch, caplog
+):
+    losses, weights = [], []
+    for measured in ([], [callback()]):
+        only(monkeypatch, Alarm(lambda step: step >= 2))
+        model, tokenizer = load(tiny_model_dir)
+        torch.manual_seed(3)
+        trainer = trainer_of(model, tokenizer, tmp_path, *measured)
+        with caplog.at_level(logging.WARNING, "kleash"):
+            trainer.train()
+        losses.append(logged(trainer, "loss"))
+        weights.append(model.state_dict())
+    assert losses[0] == losses[1]
+    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+    said = "critical, step 2, test/alarm: found at 2. Maybe the test wants it (read the test). Do nothing."
+    assert caplog.text.count(said) == 1
+    with RunReader(measured[0].run_dir) as run:
+        assert run.status == "finished"
+        (alarm,) = [event for event in run.events() if event.name == "test/alarm"]
+    assert (alarm.step, alarm.began, alarm.severity) == (2, 2, "critical")
+
+
+def test_the_ladder_stops_the_training_and_names_the_checkpoint_to_go_on_from(tmp_path, tiny_model_dir, monkeypatch):
+    only(monkeypatch, Alarm(lambda step: step >= 3))
+    measured = callback(ladder=["stop"])
+    trainer = trained(tmp_path, tiny_model_dir, measured, max_steps=6, save_strategy="steps", save_steps=1)
+    assert trainer.state.global_step == 3
+    with RunReader(measured.run_dir) as run:
+        assert run.status == "stopped"
+        reason = "step 3: the run ends here: test/alarm is critical since step 3; rung 1 of 1. found at 3. Do nothing."
+        onward = f"under no alarm is {tmp_path / 'checkpoint-2'}: go on with resume_from_checkpoint="
+        assert run.status_reason.startswith(reason)
+        assert onward in run.status_reason
+        assert [event.name for event in run.events()] == ["starting_model", "test/alarm", "action/stop"]
+        assert [(saved.step, saved.path) for saved in run.checkpoints()] == [
+            (step, tmp_path / f"checkpoint-{step}") for step in (1, 2, 3)
+        ]
+
+
+def test_a_stop_without_a_trusted_checkpoint_says_so(tmp_path, tiny_model_dir, monkeypatch):
+    only(monkeypatch, Alarm(lambda step: True))
+    measured = callback(ladder=["stop"])
+    trained(tmp_path, tiny_model_dir, measured)
+    with RunReader(measured.run_dir) as run:
+        assert run.status_reason.startswith("step 0: the run ends here")
+        assert run.status_reason.endswith("No checkpoint on disk is free of alarms.")
+
+
+@pytest.mark.parametrize(("act_on", "steps"), [("critical", 4), ("warning", 2)])
+def test_a_warning_leads_to_an_action_only_where_that_is_asked(tmp_path, tiny_model_dir, monkeypatch, act_on, steps):
+    only(monkeypatch, Alarm(lambda step: step == 2, severity="warning"))
+    measured = callback(ladder=["stop"], act_on=act_on)
+    assert trained(tmp_path, tiny_model_dir, measured).state.global_step == steps
+
+
+def test_a_command_is_given_each_alarm(tmp_path, tiny_model_dir, monkeypatch):
+    only(monkeypatch, Alarm(lambda step: step >= 2))
+    heard = tmp_path / "heard.json"
+    code = f"import sys; open({str(heard)!r}, 'a').write(sys.stdin.read() + chr(10))"
+    measured = callback(command=f'{sys.executable} -c "{code}"')
+    trained(tmp_path / "out", tiny_model_dir, measured)
+    (event,) = map(json.loads, heard.read_text().splitlines())
+    assert (event["name"], event["step"], event["run"]) == ("test/alarm", 2, str(measured.run_dir))
+
+
+def test_a_webhook_that_does_not_answer_holds_nothing_up(tmp_path, tiny_model_dir, monkeypatch, caplog):
+    only(monkeypatch, Alarm(lambda step: step >= 2))
+    measured = callback(webhook="http://127.0.0.1:9/nobody")
+    with caplog.at_level(logging.WARNING, "kleash"):
+        trainer = trained(tmp_path, tiny_model_dir, measured)
+    assert trainer.state.global_step == 4
+    assert "Kleash: the webhook http://127.0.0.1:9/nobody did not take an alarm" in caplog.text
+
+
+def test_a_resumed_training_does_not_tell_an_open_alarm_again(tmp_path, tiny_model_dir, monkeypatch):
+    only(monkeypatch, Alarm(lambda step: step >= 2))
+    saving = {"save_strategy": "steps", "save_steps": 3, "max_steps": 6}
+    torch.manual_seed(3)
+    trained(tmp_path, tiny_model_dir, callback(), {}, **saving)
+    only(monkeypatch, Alarm(lambda step: step >= 2))
+    resumed = callback(run_dir=tmp_path / "kleash")
+    model, tokenizer = load(tiny_model_dir)
+    trainer = trainer_of(with_lora(model), tokenizer, tmp_path, resumed, **saving)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    with RunReader(resumed.run_dir) as run:
+        assert [event.step for event in run.events() if event.name == "test/alarm"] == [2]
+        assert [saved.step for saved in run.checkpoints()] == [3, 6]
+
+
+def test_tightening_without_the_trainer_is_refused(tmp_path, tiny_model_dir):
+    with pytest.raises(ConfigError, match=r"passed as callbacks=\[\.\.\.\]\. Join it with .*attach\(trainer\)"):
+        trained(tmp_path, tiny_model_dir, callback(ladder=["tighten"]))
+
+
+def test_tightening_a_trainer_without_a_leash_is_refused(tmp_path, tiny_model_dir):
+    trainer = trainer_of(*load(tiny_model_dir), tmp_path)
+    with pytest.raises(ConfigError, match=r"and Trainer has no beta that is the price of drift alone .* Use ladder="):
+        callback(ladder=["tighten", "stop"]).attach(trainer)
+    callback(ladder=["stop"]).attach(trainer)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"ladder": ["roll_back"]}, r"'roll_back': the trainer's weights.*Use 'stop'.*resume_from_checkpoint"),
+        ({"ladder": ["tigten"]}, "'tigten', which is no action. Did you mean 'tighten'"),
+        ({"ladder": ["stop", "tighten"]}, "goes on after 'stop'"),
+        ({"act_on": "info"}, "act_on = 'info' is no severity of an alarm"),
+        ({"patience": 0}, "patience = 0"),
+        ({"tighten_by": 1.0}, "tighten_by = 1.0"),
+        ({"webhook": "example.org"}, "webhook = 'example.org' is no web address"),
+        ({"command": "notify 'me"}, "cannot be split into words"),
+        ({"command": " "}, "names no program"),
+    ],
+)
+def test_a_ladder_that_cannot_be_climbed_is_refused(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        callback(**settings)

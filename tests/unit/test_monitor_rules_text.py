@@ -32,7 +32,8 @@ def test_diversity_is_held_against_the_first_steps_where_the_policy_is_the_refer
     assert loudest(found) == severity
     if severity == "warning":
         assert found[-1].message == (
-            "70% of the bigrams are different ones, 78% of the 90% of its first 5 steps (absolute rule: no baseline yet)."
+            "70% of the bigrams are different ones, 78% of the 90% of its first 5 steps (absolute rule: no "
+            "baseline yet)."
         )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kleash.errors import RunDirError
 from kleash.runs.reader import RunReader, list_runs
-from kleash.runs.records import Checkpoint, Event, Sample, Step
+from kleash.runs.records import Cause, Checkpoint, Event, Sample, Step
 from kleash.runs.writer import RunWriter
 
 NAN = float("nan")
@@ -17,19 +17,22 @@ NAN = float("nan")
 def test_everything_written_is_read_back(tmp_path):
     step = Step(2, {"kl": 1.5, "gold": None}, {"kl": 0.25}, {"beta": "KL above target"})
     sample = Sample(2, "eval", 3, 1, "A\x00b", " c\n", (" c", "\n"), (0.5, 1.0), 0.25, None, 1.5, True)
-    event = Event(2, "critical", "kl_limit", "too far", {"kl": 1.5, "beta": math.inf})
+    causes = (Cause("a rate that is too high", "optim/learning_rate"), Cause("a bug", "the code"))
+    event = Event(2, "critical", "kl/spike", "too far", {"kl": 1.5, "beta": math.inf}, 1, causes, "Lower it.")
+    over = Event(9, "info", "kl/spike", "over", {"last": 5}, 1, ends=True)
     checkpoint = Checkpoint(2, tmp_path / "run" / "checkpoints" / "step_2", {"kl": 1.5})
     config = {"model": "toy", "algorithm": {"kl": {"target": 6}}}
     with RunWriter.create(tmp_path / "run", config, {"kleash": "0.1.0"}) as writer:
         writer.write_step(step, [sample])
         writer.write_event(event)
+        writer.write_event(over)
         writer.write_checkpoint(checkpoint)
         writer.update_meta({"reference": {"fingerprint": "ab"}, "kleash": "0.1.1"})
         writer.set_status("stopped", "KL limit")
     with RunReader(tmp_path / "run") as reader:
         assert reader.steps() == [step]
         assert reader.samples() == [sample]
-        assert reader.events() == [event]
+        assert reader.events() == [event, over]
         assert reader.checkpoints() == [checkpoint]
         assert reader.config == config
         assert reader.meta == {

@@ -1,30 +1,36 @@
 """Exact KL to the starting model inside any `transformers.Trainer`, TRL's trainers included.
 
-The trainer learns what it would learn without: its loss, its reference and its beta play no part here. Direction:
-KL(policy ‖ start), on replies that the policy writes to held-out prompts.
+Direction: KL(policy ‖ start), on replies that the policy writes to held-out prompts. The monitor watches these numbers
+and the trainer's own. Unless a ladder says what to do about alarms, the trainer learns what it would learn without.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
-from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from kleash.data.prompts import load_prompts
 from kleash.data.render import render
 from kleash.errors import ConfigError, RunStopped
+from kleash.integrations import acting
 from kleash.integrations.measurement import Measurement, undisturbed
+from kleash.integrations.recording import Recorder, free_folder, plain_settings, resumed_writer
 from kleash.integrations.starting import policy_of, resumed_start, starting_model
-from kleash.report.run_page import write_report
+from kleash.integrations.watching import MEASURED, trainer_name, translated
+from kleash.monitor.actions import Action
+from kleash.monitor.ladder import Ladder
+from kleash.monitor.logs.mappings import GRPO, RLOO
+from kleash.monitor.logs.raw import to_number
 from kleash.runs.reader import RunReader
-from kleash.runs.records import Event, Sample, Status, Step
-from kleash.runs.schema import DATABASE
+from kleash.runs.records import Event, Sample, Step
 from kleash.runs.writer import RunWriter
 from kleash.training.run import VERSIONED
 from kleash.training.statistics import Numbers
@@ -64,6 +70,12 @@ class KleashCallback(TrainerCallback):  # type: ignore[misc]
         run_dir: str | Path | None = None,
         seed: int = 0,
         column: str = "prompt",
+        ladder: Sequence[acting.Rung] = (),
+        act_on: Literal["warning", "critical"] = "critical",
+        patience: int = 50,
+        tighten_by: float = 0.7,
+        webhook: str | None = None,
+        command: str | None = None,
     ) -> None:
         """Read the prompts; the model comes from the trainer.
 
@@ -76,29 +88,53 @@ class KleashCallback(TrainerCallback):  # type: ignore[misc]
             temperature: of sampling; both models are divided by it.
             stop_above: end the training when the mean KL is above this, in nats per sequence; None: never.
             run_dir: folder of the Kleash run, new or empty, or the run to go on with where the trainer resumes from a
-                checkpoint; by default `kleash` in the trainer's output_dir,
-                `kleash-2` where that is taken, and so on.
+                checkpoint; by default `kleash` in the trainer's output_dir, `kleash-2` where that is taken, and so on.
             seed: of the replies; every measurement uses the same random numbers.
             column: the column that holds the prompt.
+            ladder: what to do about alarms, a rung at a time: "tighten" divides the trainer's beta (`attach` the
+                callback to it), "stop" ends the training. Empty: only tell.
+            act_on: the lowest severity that leads to a rung.
+            patience: steps between two rungs, and steps without an alarm until the ladder starts over.
+            tighten_by: what "tighten" divides beta by; larger: a smaller step.
+            webhook: an http or https address that each warning and critical event is posted to, as JSON.
+            command: a command that is run for each of them, with the event as JSON on its standard input.
 
         Raises:
-            ConfigError: a number that cannot work.
+            ConfigError: a number or an action that cannot work.
             DataError: prompts that cannot be read.
         """
         _check_numbers(every=every, samples=samples, max_length=max_length)
         _check_positive(temperature=temperature, stop_above=stop_above)
+        acting.check_ladder(ladder, act_on, patience, tighten_by)
+        acting.check_ways_to_tell(webhook, command)
         self.run_dir = None if run_dir is None else Path(run_dir)
         self._prompts = load_prompts(prompts, column=column)
         self._every, self._stop_above = every, stop_above
         self._sampling = {"samples": samples, "max_length": max_length, "temperature": temperature, "seed": seed}
+        self._ladder, self._tighten_by = tuple(ladder), tighten_by
+        self._climbing: dict[str, Any] = {"act_on": act_on, "patience": patience}
+        self._ways_to_tell = {"webhook": webhook, "command": command}
+        self._trainer: Any = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Be as before the start of a training."""
         self._measure: Measurement | None = None
-        self._writer: RunWriter | None = None
-        self._unlogged: dict[str, float] = {}
+        self._run: Recorder | None = None
+        self._unlogged: Numbers | None = None
         self._latest: list[Sample] = []
+        self._recorded = -1
         self._stopped = ""
 
     def attach(self, trainer: Any) -> None:
-        """Join `trainer` ahead of its other callbacks, so that its reporters see the numbers as well."""
+        """Join `trainer` ahead of its other callbacks, so that its reporters see the numbers as well.
+
+        Raises:
+            ConfigError: the ladder has "tighten", and this trainer has no beta that moves.
+        """
+        if "tighten" in self._ladder:
+            acting.check_leash(trainer)
+        self._trainer = trainer
         trainer.callback_handler.callbacks.insert(0, self)
 
     def on_train_begin(
@@ -107,19 +143,28 @@ class KleashCallback(TrainerCallback):  # type: ignore[misc]
         """Take the model as it is for the start, open the run, and measure step 0.
 
         Raises:
+            ConfigError: the ladder has "tighten", and the callback is not attached to the trainer.
             ModelError: a model that cannot be measured, or a resumed training whose start is not in memory.
             DataError: a prompt that does not fit the model.
             RunDirError: the run directory cannot be read or written.
         """
+        self._forget()
+        if "tighten" in self._ladder:
+            acting.check_leash(self._trainer)
         self._measure = self._prepare(kwargs["model"], kwargs["processing_class"], state.global_step)
-        self._latest, self._stopped = [], ""
+        if state.global_step:
+            self._take_up(state.global_step)
         if state.is_world_process_zero:
-            self._writer = self._open(args, state, self._measure)
+            writer = self._open(args, state, self._measure)
+            ladder = Ladder(self._ladder, **self._climbing)
+            self._run = Recorder(writer, ladder, state.max_steps, self._ways_to_tell)
             start = f"KL is measured from {self._measure.reference.description}"
-            self._writer.write_event(Event(state.global_step, "info", "starting_model", start))
+            self._run.event(Event(state.global_step, "info", "starting_model", start))
             logger.warning("Kleash: %s. Run directory: %s", start, self.run_dir)
         if state.global_step == 0:
-            state.log_history.append({**self._record(0), "epoch": 0.0, "step": 0})
+            numbers = self._measured(0)
+            state.log_history.append({**_for_the_trainer(numbers), "epoch": 0.0, "step": 0})
+            self._take(Step(0, numbers.metrics, numbers.stderr, numbers.notes), control)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -128,16 +173,17 @@ class KleashCallback(TrainerCallback):  # type: ignore[misc]
         step = state.global_step
         if step % self._every and step < state.max_steps and not control.should_training_stop:
             return control
-        self._unlogged = self._record(step)
+        self._unlogged = self._measured(step)
         control.should_log = True
-        kl = self._unlogged[PER_SEQUENCE]
+        kl = self._unlogged.metrics[LOGGED[PER_SEQUENCE]]
+        assert kl is not None, "it is measured on every reply"
         if self._stop_above is not None and kl > self._stop_above:
-            self._stopped = (
-                f"step {step}: KL to the starting model is {kl:.3g} nats per sequence on {len(self._prompts)} held-out "
+            why = (
+                f"KL to the starting model is {kl:.3g} nats per sequence on {len(self._prompts)} held-out "
                 f"prompts, above stop_above = {self._stop_above:g}, so training stops here. Lower the learning rate, "
                 "raise beta, or raise stop_above"
             )
-            logger.warning("Kleash: %s", self._stopped)
+            self._stop(Event(step, "critical", "stop_above", why))
             control.should_training_stop = True
         return control
 
@@ -149,22 +195,30 @@ class KleashCallback(TrainerCallback):  # type: ignore[misc]
         logs: dict[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Add the numbers of this step to what the trainer logs and keeps."""
-        if self._unlogged and logs is not None:
-            logs.update(self._unlogged)
-            state.log_history[-1].update(self._unlogged)
-            self._unlogged = {}
+        """Add the measurement of this step to what the trainer logs, record both, and act on what they show."""
+        if logs is None:
+            return
+        theirs = self._trainers_numbers(args, logs)
+        mine, self._unlogged = self._unlogged or Numbers(), None
+        if mine.metrics:
+            logs.update(_for_the_trainer(mine))
+            state.log_history[-1].update(_for_the_trainer(mine))
+        if state.global_step > self._recorded and (theirs or mine.metrics):
+            self._take(Step(state.global_step, theirs | mine.metrics, mine.stderr, mine.notes), control)
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Record the trainer's checkpoint, so that alarms can say whether it is to be trusted."""
+        folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+        if self._run is not None and folder.is_dir():
+            self._run.checkpoint(state.global_step, folder)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Keep the newest replies as those after training, write the report and close the run."""
-        if self._writer is not None:
-            self._writer.write_samples([replace(sample, split="after") for sample in self._latest])
-            if self._stopped:
-                self._writer.write_event(Event(state.global_step, "critical", "stop_above", self._stopped))
-            self._close("stopped" if self._stopped else "finished", self._stopped)
-        self._measure = None
+        if self._run is not None:
+            self._run.close("stopped" if self._stopped else "finished", self._stopped, self._latest)
+        self._measure = self._run = None
 
     def _prepare(self, model: Any, processing_class: Any, step: int) -> Measurement:
         policy = policy_of(model, processing_class)
@@ -178,8 +232,8 @@ class KleashCallback(TrainerCallback):  # type: ignore[misc]
             )
         return Measurement(policy, reference, prompts, **self._sampling)  # type: ignore[arg-type]
 
-    def _record(self, step: int) -> dict[str, float]:
-        """Measure, write the step to the run, and return what the trainer logs.
+    def _measured(self, step: int) -> Numbers:
+        """Measure, and keep the replies.
 
         Raises:
             RunStopped: a number is not finite; the run is closed first.
@@ -192,25 +246,74 @@ class KleashCallback(TrainerCallback):  # type: ignore[misc]
             reason = (
                 f"{where}. The trainer made this update: lower its learning rate and go back to an older checkpoint"
             )
-            if self._writer is not None:
-                self._close("stopped", reason)
+            if self._run is not None:
+                self._run.event(Event(step, "critical", "run/non_finite", reason, began=step))
+                self._run.close("stopped", reason, [])
+                self._run = None
             raise RunStopped(reason) from stopped
-        if self._writer is not None:
-            samples = self._latest if step else [replace(sample, split="before") for sample in self._latest]
-            self._writer.write_step(Step(step, numbers.metrics, numbers.stderr, numbers.notes), samples)
-        return _for_the_trainer(numbers)
+        return numbers
+
+    def _trainers_numbers(self, args: TrainingArguments, logs: dict[str, float]) -> dict[str, float]:
+        """What the trainer logs of this step, under the keys of the catalogue, and its beta where that is a price."""
+        name = trainer_name(args)
+        beta = to_number(getattr(args if self._trainer is None else self._trainer, "beta", None))
+        theirs = translated(logs, name, beta)
+        if theirs and name in (GRPO, RLOO) and beta is not None:
+            theirs["control/beta"] = beta
+        return theirs
+
+    def _take(self, step: Step, control: TrainerControl) -> None:
+        """Record and watch a step, and act alike in all processes on what it shows."""
+        self._recorded = step.step
+        action = None
+        if self._run is not None:
+            replies = self._latest if any(key.startswith(MEASURED) for key in step.metrics) else []
+            action = self._run.step(step, replies if step.step else [replace(r, split="before") for r in replies])
+        if self._ladder:
+            (action,) = broadcast_object_list([action])
+        if action is not None:
+            self._act(action, step.step, control)
+
+    def _act(self, action: Action, step: int, control: TrainerControl) -> None:
+        if action.kind == "tighten":
+            event = acting.tighten(self._trainer, self._tighten_by, action, step)
+            if self._run is not None:
+                self._run.event(event)
+        else:
+            control.should_training_stop = True
+            if self._run is not None:
+                self._stop(acting.stop(action, step, self._run.path))
+
+    def _stop(self, event: Event) -> None:
+        """Keep the first reason there is for the end of the training, and record it."""
+        if not self._stopped:
+            self._stopped = f"step {event.step}: {event.message}"
+            if self._run is not None:
+                self._run.event(event)
+
+    def _take_up(self, step: int) -> None:
+        """Go on after `step` of a run: with the beta that its alarms have left."""
+        assert self.run_dir is not None, "resumed_start has read it"
+        with RunReader(self.run_dir) as run:
+            beta = acting.tightened_beta(event for event in run.events() if event.step <= step)
+        if "tighten" in self._ladder and beta is not None:
+            self._trainer.beta = beta
+            logger.warning("Kleash: beta is %.4g, as the run up to step %d left it", beta, step)
 
     def _open(self, args: TrainingArguments, state: TrainerState, measurement: Measurement) -> RunWriter:
         if state.global_step:
             assert self.run_dir is not None, "resumed_start has read it"
-            return RunWriter.resume(self.run_dir, _last_recorded(self.run_dir, state.global_step))
-        self.run_dir = self.run_dir or _free_folder(Path(args.output_dir))
+            return resumed_writer(self.run_dir, state.global_step)
+        self.run_dir = self.run_dir or free_folder(Path(args.output_dir))
         settings = {
             "model": {"name": measurement.policy.name},
             "algorithm": {"type": type(args).__name__},
             "training": {"steps": state.max_steps},
-            "callback": {"every": self._every, "stop_above": self._stop_above, **self._sampling},
-            "trainer": _settings(args),
+            "callback": {
+                **{"every": self._every, "stop_above": self._stop_above, **self._sampling},
+                **{"ladder": list(self._ladder), "tighten_by": self._tighten_by, **self._climbing},
+            },
+            "trainer": plain_settings(args),
         }
         facts = {
             "versions": {name: version(name) for name in VERSIONED},
@@ -221,13 +324,6 @@ class KleashCallback(TrainerCallback):  # type: ignore[misc]
             "reference_fingerprint": measurement.reference.fingerprint(),
         }
         return RunWriter.create(self.run_dir, settings, facts)
-
-    def _close(self, status: Status, reason: str) -> None:
-        assert self._writer is not None
-        self._writer.set_status(status, reason)
-        self._writer.close()
-        write_report(self._writer.path)
-        self._writer = None
 
 
 def _for_the_trainer(numbers: Numbers) -> dict[str, float]:
@@ -240,24 +336,6 @@ def _for_the_trainer(numbers: Numbers) -> dict[str, float]:
         if name != LENGTH and key in numbers.stderr:
             logs[f"{name}_stderr"] = numbers.stderr[key]
     return logs
-
-
-def _settings(args: TrainingArguments) -> dict[str, bool | int | float | str | None]:
-    """The trainer's arguments, tokens masked, ready for JSON."""
-    plain = (bool, int, float, str, type(None))
-    return {name: value if isinstance(value, plain) else str(value) for name, value in args.to_dict().items()}
-
-
-def _last_recorded(run_dir: Path, step: int) -> int:
-    """The newest measurement of a run at or before `step`."""
-    with RunReader(run_dir) as run:
-        return max(recorded.step for recorded in run.steps() if recorded.step <= step)
-
-
-def _free_folder(output_dir: Path) -> Path:
-    """`kleash` in the trainer's folder, or the first of `kleash-2`, `kleash-3`, ... that holds no run."""
-    names = ("kleash" if i == 1 else f"kleash-{i}" for i in count(1))
-    return next(output_dir / name for name in names if not (output_dir / name / DATABASE).exists())
 
 
 def _check_numbers(**numbers: int) -> None:

@@ -7,16 +7,30 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 from urllib.parse import quote
 
 from kleash.errors import RunDirError
-from kleash.runs import rows
+from kleash.runs import rows, samples
+from kleash.runs.columns import Column, read_column
 from kleash.runs.encoding import restore
 from kleash.runs.records import Checkpoint, Event, Sample, Split, Status, Step
+from kleash.runs.samples import FoundSamples, SampleQuery
 from kleash.runs.schema import DATABASE, check_database
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How much of a run is recorded: its highest step (-1 before the first) and the number of rows of each kind."""
+
+    last_step: int
+    steps: int
+    events: int
+    checkpoints: int
+    samples: int
 
 
 class RunReader:
@@ -79,6 +93,58 @@ class RunReader:
             (metric,),
         )
         return [(step, float(value), restore(stderr)) for step, value, stderr in found]
+
+    def column(self, metric: str, after: int = -1, points: int | None = None) -> Column:
+        """Return a metric in the steps past one in which it was measured; thinned to so many points at most."""
+        return read_column(self._connection, metric, after, points)
+
+    def metric_keys(self) -> list[str]:
+        """Return the keys that the run has recorded, by name: found one after the other in the index."""
+        found = self._connection.execute(
+            "WITH RECURSIVE found(key) AS (SELECT min(key) FROM metrics UNION ALL"
+            " SELECT (SELECT min(key) FROM metrics WHERE key > found.key) FROM found WHERE found.key IS NOT NULL)"
+            " SELECT key FROM found WHERE key IS NOT NULL"
+        )
+        return [key for (key,) in found]
+
+    def last_value(self, metric: str) -> float | None:
+        """Return the newest value of a metric, of whatever step; None where it was never measured."""
+        found = self._connection.execute(
+            "SELECT value FROM metrics WHERE key = ? AND value IS NOT NULL ORDER BY step DESC LIMIT 1", (metric,)
+        ).fetchone()
+        return None if found is None else float(found[0])
+
+    def measured(self, metric: str) -> int:
+        """Return in how many steps a metric was measured."""
+        (count,) = self._connection.execute(
+            "SELECT count(*) FROM metrics WHERE key = ? AND value IS NOT NULL", (metric,)
+        ).fetchone()
+        return cast(int, count)
+
+    def counts(self) -> Counts:
+        """Return how much is recorded, from the indices alone."""
+        return Counts(
+            *self._connection.execute(
+                "SELECT (SELECT coalesce(max(step), -1) FROM steps), (SELECT count(*) FROM steps),"
+                " (SELECT count(*) FROM events), (SELECT count(*) FROM checkpoints), (SELECT count(*) FROM samples)"
+            ).fetchone()
+        )
+
+    def find_samples(self, query: SampleQuery) -> FoundSamples:
+        """Return a page of the samples that a query asks for, without their tokens."""
+        return samples.find_samples(self._connection, query)
+
+    def find_sample(self, split: Split, step: int, prompt_index: int, sample_index: int) -> Sample | None:
+        """Return the sample of a place, or None."""
+        return samples.find_sample(self._connection, split, step, prompt_index, sample_index)
+
+    def find_prompt(self, split: Split, prompt_index: int, limit: int) -> list[Sample]:
+        """Return the samples of a prompt by step, over the splits that share it; `limit` evenly spaced ones at most."""
+        return samples.find_prompt(self._connection, split, prompt_index, limit)
+
+    def sample_counts(self) -> dict[Split, int]:
+        """Return the number of samples by split."""
+        return samples.count_samples(self._connection)
 
     def samples(self, split: Split | None = None, step: int | None = None) -> list[Sample]:
         """Return the samples of a split and a step; None means all of them."""

@@ -109,7 +109,8 @@ class Event:
         began: the step it began in, at or before `step`; None for what has no duration.
         causes: likely ones, the likeliest first.
         advice: what to do.
-        ends: whether it says that the alarm of this name is over, from `step` on.
+        ends: whether it says that the alarm of this name is over. Then `values["last"]` is the last step under it,
+            or without that the step before `step`.
     """
 
     step: int

@@ -52,7 +52,7 @@ def select_steps(connection: sqlite3.Connection) -> list[Step]:
 def insert_samples(connection: sqlite3.Connection, samples: Iterable[Sample]) -> None:
     """Add samples."""
     connection.executemany(
-        f"INSERT INTO samples ({SAMPLE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO samples ({SAMPLE_COLUMNS}, num_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
                 sample.step,
@@ -67,6 +67,7 @@ def insert_samples(connection: sqlite3.Connection, samples: Iterable[Sample]) ->
                 store(sample.gold),
                 store(sample.kl),
                 bool(sample.stopped),
+                len(sample.tokens),
             )
             for sample in samples
         ],
@@ -81,10 +82,10 @@ def select_samples(connection: sqlite3.Connection, split: Split | None, step: in
         "ORDER BY step, split, prompt_index, sample_index",
         {"split": split, "step": step},
     )
-    return [_sample(*row) for row in rows]
+    return [read_sample(*row) for row in rows]
 
 
-def _sample(
+def read_sample(
     step: int,
     split: Split,
     prompt_index: int,
@@ -98,6 +99,7 @@ def _sample(
     kl: float | str,
     stopped: int,
 ) -> Sample:
+    """Return the sample of a row of `SAMPLE_COLUMNS`."""
     return Sample(
         step=step,
         split=split,

@@ -30,7 +30,12 @@ SINCE_VERSION_2 = (
     "advice TEXT NOT NULL DEFAULT ''",
     "ends INTEGER NOT NULL DEFAULT 0",
 )
-"""Columns of `events` that a database of version 1 lacks."""
+"""Columns of `events` that a database of version 1 lacks; it lacks `num_tokens` of `samples` as well."""
+
+SAMPLES_NUMBERS = (
+    "CREATE INDEX samples_numbers ON samples (step, split, prompt_index, sample_index, kl, reward, gold, num_tokens)"
+)
+"""What samples are filtered and sorted by, apart from the texts, which make most of the file."""
 
 # A number column has no type, so that "nan" and "inf" stay text beside real numbers: see encoding.py.
 TABLES = f"""
@@ -63,8 +68,10 @@ CREATE TABLE samples (
     gold,
     kl NOT NULL,
     stopped INTEGER NOT NULL,
+    num_tokens INTEGER NOT NULL,
     PRIMARY KEY (split, step, prompt_index, sample_index)
 );
+{SAMPLES_NUMBERS};
 CREATE TABLE events (
     id INTEGER PRIMARY KEY,
     step INTEGER NOT NULL,
@@ -93,6 +100,9 @@ def upgrade(connection: sqlite3.Connection) -> None:
     if version == 1:
         for column in SINCE_VERSION_2:
             connection.execute(f"ALTER TABLE events ADD COLUMN {column}")
+        connection.execute("ALTER TABLE samples ADD COLUMN num_tokens INTEGER NOT NULL DEFAULT 0")
+        connection.execute("UPDATE samples SET num_tokens = json_array_length(tokens)")
+        connection.execute(SAMPLES_NUMBERS)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(SCHEMA_VERSION),))
 

@@ -113,6 +113,8 @@ def check_address(host: str, token: str | None) -> None:
 def serve(app: FastAPI, host: str, port: int, token: str | None, *, show_token: bool = False) -> None:
     """Serve an app until Ctrl-C or SIGTERM, and then return.
 
+    An endless answer has to end then: `app.state.server.should_exit` tells it.
+
     Args:
         app: made by `new_app` with the same token.
         host: where to listen.
@@ -128,7 +130,7 @@ def serve(app: FastAPI, host: str, port: int, token: str | None, *, show_token: 
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3
     )
-    server = uvicorn.Server(config)
+    server = app.state.server = uvicorn.Server(config)
     address = _address(host, listening.getsockname()[1])
     link = f"{address}?{urlencode({'token': token})}" if token and show_token else address
     print(f"{app.title}: {link}", flush=True)
