@@ -240,8 +240,8 @@ def test_a_run_that_goes_back_to_a_checkpoint_loses_its_later_steps_on_the_page(
     kl = chart(page, "KL to the reference, per sequence").get_by_role("slider")
     expect(kl).to_have_attribute("aria-label", lasts(4.75, 19))
     with RunWriter.resume(runs / "back", 10) as writer:
-        writer.write_step(numbers(10))
-        expect(kl).to_have_attribute("aria-label", lasts(2.5, 10))
+        writer.write_step(numbers(11))
+        expect(kl).to_have_attribute("aria-label", lasts(2.75, 11))
 
 
 def test_a_number_that_is_not_finite_is_said_and_ends_no_page(runs, serve, open_page):
@@ -263,7 +263,9 @@ def test_a_log_of_another_trainer_has_the_charts_of_what_it_measured_and_says_wh
 ):
     folder = tmp_path / "trl_out" / "checkpoint-3"
     folder.mkdir(parents=True)
-    history = [{"step": step, "reward": step / 10, "kl": step / 100, "beta": 0.04} for step in (1, 2, 3)]
+    history = [
+        {"step": step, "reward": step / 10, "kl": step / 100, "completions/mean_length": 20.0} for step in (1, 2, 3)
+    ]
     folder.joinpath("trainer_state.json").write_text(json.dumps({"log_history": history, "global_step": 3}))
     page = open_page(serve(folder.parent))
     open_run(page, "trl_out")

@@ -164,8 +164,8 @@ def test_check_says_how_it_came_out(monkeypatch, capsys, passed, code):
 def test_export_writes_beside_the_run_unless_told_otherwise(monkeypatch, tmp_path, capsys, words):
     asked = []
 
-    def export(run_dir, out, *, step, merge, observer):
-        asked.append((run_dir, out, step, merge))
+    def export(run_dir, out, *, step, merge, observer, allow_suspect):
+        asked.append((run_dir, out, step, merge, allow_suspect))
         return out
 
     stand_in(monkeypatch, "export", export=export)
@@ -177,11 +177,11 @@ def test_export_writes_beside_the_run_unless_told_otherwise(monkeypatch, tmp_pat
     folder.mkdir(parents=True)
     assert main([*words, str(run_dir)]) == 0
     assert main([*words, str(run_dir), "--step", "10", "--merge"]) == 0
-    assert main([*words, str(run_dir), "--out", "elsewhere"]) == 0
+    assert main([*words, str(run_dir), "--out", "elsewhere", "--allow-suspect"]) == 0
     assert asked == [
-        (run_dir, run_dir / "export" / "step_20", None, False),
-        (run_dir, run_dir / "export" / "step_10_merged", 10, True),
-        (run_dir, Path("elsewhere"), None, False),
+        (run_dir, run_dir / "export" / "step_20", None, False, False),
+        (run_dir, run_dir / "export" / "step_10_merged", 10, True, False),
+        (run_dir, Path("elsewhere"), None, False, True),
     ]
     assert capsys.readouterr().out.splitlines()[-1] == "elsewhere"
 

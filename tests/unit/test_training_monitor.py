@@ -325,6 +325,17 @@ def test_loosening_is_recorded_and_vetoed_near_an_alarm(make, scripted):
     assert not [event for event in named(events, "action/loosen") if event.step <= first + 2]
 
 
+def test_loosening_goes_on_from_its_saved_counts(make, scripted, monkeypatch):
+    scripted({})
+    patient = (*LOOSE, "monitor.loosen.patience=3")
+    whole = train(make(*patient, name="whole"), observer=Silent())
+    assert named(recorded(whole)[1], "action/loosen")
+    monkeypatch.setattr(loop.Loop, "_leave", lambda self: None)
+    with pytest.raises(Killed):
+        train(make(*patient, name="killed"), observer=Alarmed(2))
+    assert story(resume(whole.parent / "killed", observer=Silent())) == story(whole)
+
+
 def test_a_rule_that_does_not_exist_cannot_be_ignored(make, scripted):
     scripted({})
     with pytest.raises(ConfigError, match=r"monitor.ignore names 'test/script', and no rule is called so. Did you"):

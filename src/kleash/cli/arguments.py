@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kleash import __version__
+from kleash.cli.audit_arguments import add_audit
 from kleash.cli.bestofn_arguments import add_bestofn
 from kleash.cli.judge_arguments import add_judge
 from kleash.cli.label_arguments import add_candidates, add_label
+from kleash.cli.plan_arguments import add_plan
+from kleash.cli.sweep_arguments import add_sweep
+from kleash.cli.watch_arguments import add_watch
 from kleash.errors import EXIT_USER, near_match
 
 SETTINGS = (
@@ -61,12 +65,16 @@ def parser() -> Parser:
     top.add_argument("--version", action="version", version=f"kleash {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     _add_running(commands)
+    add_sweep(commands)
     _add_gauge(commands)
     add_bestofn(commands)
+    add_plan(commands)
     labelling = add_label(commands)
     add_candidates(labelling, SETTINGS)
     add_judge(labelling)
     _add_reading(commands)
+    add_audit(commands)
+    add_watch(commands)
     runs = commands.add_parser("runs", help="list runs, show or export one").add_subparsers(
         metavar="COMMAND", required=True
     )
@@ -179,6 +187,7 @@ def _add_export(commands: Commands) -> None:
     export.add_argument(
         "--merge", action="store_true", help="fold the adapter into the weights and measure what that moves"
     )
+    export.add_argument("--allow-suspect", action="store_true", help="export a checkpoint that lies under an alarm too")
 
 
 def _command(commands: Commands, name: str, call: str, text: str) -> ArgumentParser:

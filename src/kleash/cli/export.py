@@ -9,7 +9,13 @@ from kleash.errors import RunDirError
 from kleash.runs.reader import RunReader
 
 
-def run(run_dir: Path, step: int | None = None, out: Path | None = None, merge: bool = False) -> None:
+def run(
+    run_dir: Path,
+    step: int | None = None,
+    out: Path | None = None,
+    merge: bool = False,
+    allow_suspect: bool = False,
+) -> None:
     """Write the adapter as it is, or with `merge` a whole Hugging Face folder, and print where.
 
     Args:
@@ -17,15 +23,16 @@ def run(run_dir: Path, step: int | None = None, out: Path | None = None, merge: 
         step: the checkpoint to export; None takes the last.
         out: the folder to write; None takes `RUN/export/step_N`, with `_merged` after it when merged.
         merge: fold the adapter into the weights.
+        allow_suspect: write a checkpoint that lies under an alarm too.
 
     Raises:
-        RunDirError: no run, no checkpoint, or a folder that cannot be written.
+        RunDirError: no run, no checkpoint, one that lies under an alarm, or a folder that cannot be written.
     """
     folder = out or _default_folder(run_dir, step, merge)
     with watching() as observer:
         from kleash.training.export import export
 
-        written = export(run_dir, folder, step=step, merge=merge, observer=observer)
+        written = export(run_dir, folder, step=step, merge=merge, observer=observer, allow_suspect=allow_suspect)
     print(written)
 
 

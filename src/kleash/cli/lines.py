@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kleash.metrics import lookup
 from kleash.report.wording import number, percent, with_error
-from kleash.runs.records import Step
+from kleash.runs.records import Event, Step
 from kleash.runs.schema import REPORT
 
 LABEL = 10
@@ -122,6 +122,17 @@ def held_out(step: Step, kl_key: str) -> str | None:
             unit = f" {lookup(key).unit}" if name in ("KL", "loss") else ""
             said.append(f"{name} {with_error(value, step.stderr.get(f'eval/{key}'))}{unit}")
     return labelled("held out", f"after {step.step} steps: {', '.join(said)}") if said else None
+
+
+def alarm_label(event: Event) -> str:
+    """Return what the line of an event begins with: how severe it is, or that an alarm is over."""
+    return "over" if event.ends else event.severity
+
+
+def alarm_text(event: Event) -> str:
+    """Return an event after its label: when and what, and for an alarm what to do."""
+    began = "" if event.began is None or event.ends else f" since step {event.began}"
+    return f"step {event.step}: {event.name}{began}: {event.message} {event.advice}".rstrip()
 
 
 def closing(run_dir: Path, status: str, reason: str) -> list[str]:

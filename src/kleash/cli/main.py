@@ -28,16 +28,18 @@ OUT_OF_MEMORY = (
 
 
 EXTRAS = {
-    **dict.fromkeys(("sqlalchemy", "psycopg", "fastapi", "uvicorn"), "label"),
+    **dict.fromkeys(("sqlalchemy", "psycopg"), "label"),
+    **dict.fromkeys(("fastapi", "uvicorn"), "watch"),
     **dict.fromkeys(("datasets", "pyarrow", "pandas"), "data"),
     **dict.fromkeys(("vaderSentiment", "gguf"), "demo"),
     "httpx": "judge",
+    "tensorboard": "logs",
 }
 """Optional packages, and the extra that each comes with."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 our bug, 2 the user's mistake, 3 stopped, 130 Ctrl-C.
+    """Run one command and return its exit code: 0 done, 1 bug, 2 the user's mistake, 3 stopped, 4 alarms, 130 Ctrl-C.
 
     Args:
         argv: the words after `kleash`; None takes the process's own.

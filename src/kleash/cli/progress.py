@@ -12,9 +12,19 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from kleash.cli.lines import LABEL, cells, closing, has_trained, held_out, labelled, split_label
+from kleash.cli.lines import (
+    LABEL,
+    alarm_label,
+    alarm_text,
+    cells,
+    closing,
+    has_trained,
+    held_out,
+    labelled,
+    split_label,
+)
 from kleash.cli.screen import bars, screen
-from kleash.runs.records import Step
+from kleash.runs.records import Event, Step
 from kleash.training.observer import CheckResult, Observer, Silent
 
 SHOWN_STEPS = 8
@@ -68,6 +78,10 @@ class Plain:
             self.fact(evaluated)
         if has_trained(step):
             self.fact("  ".join(f"{title} {text}" for title, text in cells(step, self._kl_key).items()))
+
+    def alarmed(self, event: Event) -> None:
+        """Print it at once."""
+        self.fact(labelled(alarm_label(event), alarm_text(event)))
 
     def ended(self, run_dir: Path, status: str, reason: str) -> None:
         """Print how it ended."""
@@ -141,6 +155,14 @@ class Terminal:
             self._table = _steps_table(self._steps, self._kl_key)
             done = step.step + 1
             self._bars.update(self._run, completed=done, count=f"{done}/{self._total}")
+
+    def alarmed(self, event: Event) -> None:
+        """Print it above the steps, its severity as a word and in colour."""
+        label = alarm_label(event)
+        style = {"critical": "bold red", "warning": "yellow"}.get(label, "green")
+        line = Table.grid(padding=(0, 1))
+        line.add_row(Text(f"{label:<{LABEL}}", style), Text(alarm_text(event)))
+        self._console.print(line)
 
     def ended(self, run_dir: Path, status: str, reason: str) -> None:
         """Leave the last steps on the screen and print how it ended."""

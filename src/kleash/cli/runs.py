@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,14 +15,15 @@ from kleash.cli.screen import screen
 from kleash.config.describe import UNSET, run_settings, toml
 from kleash.errors import RunDirError
 from kleash.metrics import METRICS
+from kleash.monitor.suspects import Window, suspect_windows, suspicions
 from kleash.report.catalogue import HELD_OUT, title, unit
 from kleash.report.run_summary import algorithm, controlled_key
 from kleash.report.wording import number, with_error
 from kleash.runs.reader import RunReader, list_runs
-from kleash.runs.records import Split
+from kleash.runs.records import SEVERITIES, Event, Split
 from kleash.runs.schema import REPORT
 
-COLUMNS = ("run", "status", "algorithm", "model", "steps", "result", "KL", "beta", "started")
+COLUMNS = ("run", "status", "health", "algorithm", "model", "steps", "result", "KL", "beta", "started")
 REWARD = ("reward", "reward/proxy", "eval/reward/proxy")
 ACCURACY = ("accuracy", "eval/preference/accuracy", "preference/accuracy")
 RESULTS = {"dpo": ACCURACY, "reward_model": ACCURACY, "sft": ("loss", "eval/loss/sft", "loss/sft")}
@@ -62,11 +63,14 @@ def show(run_dir: Path) -> None:
     console = screen()
     with RunReader(run_dir) as reader:
         _print_head(console, reader)
+        events = reader.events()
+        windows = suspect_windows(events)
         for heading, table in (
             ("Settings that differ from the defaults", _settings(reader)),
             ("Last numbers", _numbers(reader)),
-            ("Events", _events(reader)),
-            ("Checkpoints", _checkpoints(reader)),
+            ("Alarms", _alarms(windows)),
+            ("Events", _events(events, windows)),
+            ("Checkpoints", _checkpoints(reader, events)),
         ):
             if table.row_count:
                 console.print(f"\n{heading}", style="bold")
@@ -81,6 +85,7 @@ def _overview(run_dir: Path) -> list[str]:
         return [
             str(run_dir),
             reader.status,
+            health(reader.events()),
             _algorithm(reader),
             str(config.get("model", {}).get("name", number(None))),
             str(_steps_done(reader)),
@@ -132,18 +137,41 @@ def _numbers(reader: RunReader) -> Table:
     return table
 
 
-def _events(reader: RunReader) -> Table:
-    table = _table("step", "severity", "event", "what happened")
-    for event in reader.events():
-        table.add_row(str(event.step), event.severity, event.name, event.message)
+def health(events: Sequence[Event]) -> str:
+    """Return the worst of the alarms that are open at the end of the record, with how many there are besides."""
+    still = [window.event for window in suspect_windows(events) if window.last is None]
+    if not still:
+        return "no alarm"
+    worst = max(still, key=lambda event: SEVERITIES.index(event.severity))
+    return f"{worst.severity}: {worst.name}" + (f" and {len(still) - 1} more" if len(still) > 1 else "")
+
+
+def _alarms(windows: Sequence[Window]) -> Table:
+    """Return warnings and critical alarms, each with the steps that it lasted."""
+    table = _table("began", "last", "severity", "alarm", "what happened")
+    for window in windows:
+        event = window.event
+        last = "open" if window.last is None else str(window.last)
+        table.add_row(str(window.first), last, event.severity, event.name, event.message)
     return table
 
 
-def _checkpoints(reader: RunReader) -> Table:
-    table = _table("step", "folder")
+def _events(events: Sequence[Event], windows: Sequence[Window]) -> Table:
+    """Return what is no alarm: what was done about some, and what is only worth knowing."""
+    alarms = {window.event.name for window in windows}
+    table = _table("step", "severity", "event", "what happened")
+    for event in events:
+        if event.name not in alarms:
+            table.add_row(str(event.step), event.severity, event.name, event.message)
+    return table
+
+
+def _checkpoints(reader: RunReader, events: Sequence[Event]) -> Table:
+    table = _table("step", "suspect because of", "folder")
     for checkpoint in reader.checkpoints():
         gone = "" if checkpoint.path.exists() else " (gone)"
-        table.add_row(str(checkpoint.step), f"{checkpoint.path}{gone}")
+        alarms = ", ".join(alarm.name for alarm in suspicions(events, checkpoint.step))
+        table.add_row(str(checkpoint.step), alarms or number(None), f"{checkpoint.path}{gone}")
     return table
 
 

@@ -18,19 +18,6 @@ class FixedBeta(Settings):
     type: Literal["fixed"] = "fixed"
 
 
-class Loosen(Settings):
-    """Raise the target when it costs reward: decided at evaluations, on the held-out reward."""
-
-    raise_by: float = Field(gt=0)
-    """Nats added at a time, in the unit of the target."""
-    limit: float = Field(gt=0)
-    """The target is never raised above this."""
-    patience: int = Field(3, ge=1)
-    """Evaluations in a row without progress before the target is raised."""
-    min_gain: float = Field(0.01, ge=0)
-    """Rise of the held-out reward that counts as progress."""
-
-
 class TargetBeta(Settings):
     """PID control of log beta towards a KL target (`kleash.control.target`)."""
 
@@ -43,8 +30,6 @@ class TargetBeta(Settings):
     """Change of log beta per change of the error. Larger: makes up for more lag, and follows more noise."""
     ramp_steps: int | None = Field(None, ge=0)
     """Steps over which the target grows from near 0, linear in sqrt(KL). Default: the controller's."""
-    loosen: Loosen | None = None
-    """When and how far the target may be raised. Default: never."""
 
 
 class ZieglerBeta(Settings):

@@ -22,6 +22,7 @@ from kleash.config.algorithms import (
     TargetBeta,
 )
 from kleash.config.describe import toml
+from kleash.config.monitor_checks import monitor_contradictions, monitor_without_effect
 from kleash.config.schema import Prompts, Reward, RunConfig, Training
 from kleash.config.settings import Settings
 from kleash.errors import ConfigError
@@ -78,6 +79,11 @@ def controller_of(kl: Kl) -> Controller:
     return FixedBeta() if _targets(kl) == [] else TargetBeta()
 
 
+def _controller(config: RunConfig) -> Controller | None:
+    """The controller of an algorithm that has one."""
+    return controller_of(config.algorithm.kl) if isinstance(config.algorithm, OnPolicy) else None
+
+
 def updates_per_step(training: Training) -> int:
     """Return how many optimiser updates one step makes on its samples; only the first is on-policy."""
     return training.num_epochs * training.num_minibatches
@@ -99,6 +105,7 @@ def _contradictions(config: RunConfig) -> Iterator[str]:
     if config.reward is not None:
         yield from _reward(config.reward, isinstance(config.algorithm, OnPolicy))
     yield from _warmup(config.training)
+    yield from monitor_contradictions(config, _controller(config))
 
 
 def _tables(config: RunConfig) -> Iterator[str]:
@@ -311,6 +318,7 @@ def _without_effect(config: RunConfig) -> Iterator[tuple[str, str]]:
         yield "reward.sd_weight", f"reward.combine = '{reward.combine}' takes no account of it. Remove it."
     if config.model.adapter is not None and config.model.lora is not False:
         yield "model.lora", "the adapter in model.adapter brings its own rank, scale and layers. Remove it."
+    yield from monitor_without_effect(config.monitor)
     yield from _without_held_out(config)
 
 
@@ -352,7 +360,7 @@ def _without_held_out(config: RunConfig) -> Iterator[tuple[str, str]]:
                 f"with {name}.held_out_path = {toml(table.held_out_path)} nothing is set aside. Remove one.",
             )
         elif table.held_out == 0:
-            for key in ("training.eval_every", "training.eval_samples"):
+            for key in ("training.eval_every", "training.eval_samples", "monitor.loosen"):
                 yield key, f"{name}.held_out = 0 leaves nothing to evaluate on. Hold some out, or remove it."
             if not isinstance(config.algorithm, OnPolicy):
                 for key in ("rollout", "reward"):

@@ -92,6 +92,10 @@ _ROWS: tuple[tuple[str, str, str | None, str], ...] = (
         "algorithm.kl.controller.horizon",
         "With controller.type = 'ziegler'.",
     ),
+    *(
+        ("earlier versions of Kleash", f"controller.loosen.{key}", f"monitor.loosen.{key}", "")
+        for key in ("raise_by", "limit", "patience", "min_gain")
+    ),
     # The model and the reference
     ("TRL", "model_name_or_path", "model.name", ""),
     ("OpenRLHF", "pretrain", "model.name", ""),

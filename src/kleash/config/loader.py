@@ -59,7 +59,7 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Mapping[str, An
             contradict each other; one line for each.
     """
     file = {} if path is None else _anchored(long_forms(_read(path)), path.resolve().parent)
-    merged = _merge(long_forms(dict(base or {})), file)
+    merged = _merge(long_forms(_renamed(base or {})), file)
     origins = {key: "in the inherited settings" for key, _ in _leaves(merged)}
     origins |= {key: f"in {path}" for key, _ in _leaves(file)}
     explicit = {key for key, _ in _leaves(file)}
@@ -86,6 +86,17 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Mapping[str, An
 def to_dict(config: RunConfig) -> dict[str, Any]:
     """Return every setting as plain JSON types; `load(None, base=to_dict(config))` gives them back."""
     return config.model_dump(mode="json")
+
+
+def _renamed(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that an older Kleash stored, with `algorithm.kl.controller.loosen` where it is now."""
+    settings = _merge({}, stored)
+    algorithm = settings.get("algorithm")
+    kl = algorithm.get("kl") if isinstance(algorithm, dict) else None
+    controller = kl.get("controller") if isinstance(kl, dict) else None
+    if isinstance(controller, dict) and "loosen" in controller:
+        settings["monitor"] = {"loosen": controller.pop("loosen")} | settings.get("monitor", {})
+    return settings
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -230,11 +230,48 @@ class Training(Settings):
     checkpoint_every: int = Field(10, ge=1)
     """Steps between checkpoints."""
     keep_checkpoints: int = Field(3, ge=1)
-    """Newest checkpoints that stay on disk; the last one always does."""
+    """Newest checkpoints that stay on disk; the last one and the newest that lies under no alarm always do."""
     seed: int = Field(0, ge=0)
     """Of prompt order, sampling, adapters and the held-out split."""
     save_samples: int = Field(8, ge=0)
     """Training samples kept per step with their KL token by token; held-out ones are all kept."""
+
+
+class Loosen(Settings):
+    """Raise the target when it costs reward: decided at evaluations on the held-out reward, far from any alarm."""
+
+    raise_by: float = Field(gt=0)
+    """Nats added at a time, in the unit of the target."""
+    limit: float = Field(gt=0)
+    """The target is never raised above this."""
+    patience: int = Field(3, ge=1)
+    """Evaluations in a row without progress before the target is raised."""
+    min_gain: float = Field(0.01, ge=0)
+    """Rise of the held-out reward that counts as progress."""
+
+
+class Monitor(Settings):
+    """What a run watches itself for, whom it tells, and what it does about an alarm."""
+
+    ignore: tuple[str, ...] = ()
+    """Names of rules that are left out, such as `length/blow_up`."""
+    ladder: tuple[Literal["tighten", "roll_back", "stop"], ...] = ()
+    """What is done about alarms, a rung at a time. `tighten` shortens the leash, `roll_back` goes back to the newest
+    checkpoint that lies under no alarm, `stop` ends the run (exit 3). Default: nothing but telling."""
+    act_on: Literal["warning", "critical"] = "critical"
+    """The lowest severity that leads to a rung of the ladder."""
+    patience: int = Field(10, ge=1)
+    """Steps between two rungs while the alarm goes on, and steps without an alarm until the ladder starts over."""
+    tighten_by: float = Field(0.7, gt=0, lt=1)
+    """`tighten` multiplies the target by this, or divides a fixed beta by it. Larger: a smaller step."""
+    loosen: Loosen | None = None
+    """When and how far the target may be raised. Default: never."""
+    notify: Literal["warning", "critical"] = "warning"
+    """The lowest severity that is sent to the webhook and the command; the terminal shows all."""
+    webhook: str | None = None
+    """An http or https address that each alarm is posted to, as JSON."""
+    command: str | None = None
+    """A command that is run for each alarm, with the alarm as JSON on its standard input; no shell reads it."""
 
 
 class RunConfig(Settings):
@@ -258,6 +295,7 @@ class RunConfig(Settings):
     """Text that is learned beside the reward."""
     rollout: Rollout = Rollout()
     training: Training = Training()
+    monitor: Monitor = Monitor()
     mirrors: tuple[Literal["wandb", "tensorboard", "mlflow", "trackio"], ...] = ()
     """Also log to these; the run directory stays the source."""
     skip_checks: tuple[str, ...] = ()

@@ -100,6 +100,20 @@ def beta_range(beta: float, beta_min: float | None, beta_max: float | None) -> t
     return low, high
 
 
+def shortening(factor: float) -> float:
+    """Return a factor that makes a leash shorter.
+
+    Raises:
+        ConfigError: it is not between 0 and 1.
+    """
+    if not 0 < factor < 1:
+        raise ConfigError(
+            f"factor = {factor!r} cannot tighten: the target is multiplied by it. Give a number between 0 and 1, such "
+            "as 0.7."
+        )
+    return factor
+
+
 def finite_kl(kl: float) -> float:
     """Return a KL that is a number.
 

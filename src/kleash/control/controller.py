@@ -6,7 +6,29 @@ beta of the next step. The KL is in the unit of the controller's target: nats pe
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Tightened:
+    """What a shorter leash moved.
+
+    Args:
+        what: "target" or "beta".
+        before: its value until now.
+        after: its value from the next update on.
+        unit: of both.
+    """
+
+    what: str
+    before: float
+    after: float
+    unit: str
+
+    def __str__(self) -> str:
+        """As in a message: "target 6 -> 4.2 nats per sequence"."""
+        return f"{self.what} {self.before:.4g} -> {self.after:.4g} {self.unit}"
 
 
 class Controller(Protocol):
@@ -36,6 +58,17 @@ class Controller(Protocol):
 
         Raises:
             RunStopped: the KL is not finite, or no beta can answer it; the reason is in the text.
+        """
+        ...
+
+    def tighten(self, factor: float) -> Tightened:
+        """Shorten the leash from the next update on: a target times ``factor``, or a fixed beta divided by it.
+
+        Args:
+            factor: between 0 and 1.
+
+        Raises:
+            ConfigError: it is not.
         """
         ...
 

@@ -22,7 +22,9 @@ from kleash.control.checks import (
     one_target,
     positive,
     sequence_count,
+    shortening,
 )
+from kleash.control.controller import Tightened
 from kleash.errors import RunStopped
 
 
@@ -109,21 +111,33 @@ class Dual:
             )
         return self.beta
 
+    def tighten(self, factor: float) -> Tightened:
+        """Multiply the target by ``factor``.
+
+        Raises:
+            ConfigError: the factor is not between 0 and 1.
+        """
+        before, self._target = self._target, self._target * shortening(factor)
+        return Tightened("target", before, self._target, self._unit)
+
     def state_dict(self) -> dict[str, Any]:
-        """Return beta and the counts, as plain JSON types."""
+        """Return beta, the target and the counts, as plain JSON types."""
         return {
             "controller": "dual",
             "beta": self.beta,
+            "target": self._target,
             "updates_at_ceiling": self._updates_at_ceiling,
             "saturated": self.saturated,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a saved beta.
+        """Continue from a saved beta and target; a state from before targets could move has no target of its own.
 
         Raises:
             RunDirError: the state is another controller's, or a key is missing, unknown or not finite.
         """
-        checked_state(state, "dual", {"beta", "updates_at_ceiling", "saturated"})
+        state = {"target": self._target} | state
+        checked_state(state, "dual", {"beta", "updates_at_ceiling", "saturated", "target"})
+        self._target = float(state["target"])
         self.beta, self.saturated = float(state["beta"]), int(state["saturated"])
         self._updates_at_ceiling = int(state["updates_at_ceiling"])

@@ -1,10 +1,12 @@
-"""A beta that never moves: for a known good beta, and as the control in a comparison."""
+"""A beta that moves by hand alone: for a known good beta, and as the control in a comparison."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kleash.control.checks import checked_state, finite_kl, not_negative, sequence_count
+from kleash.control.checks import checked_state, finite_kl, not_negative, sequence_count, shortening
+from kleash.control.controller import Tightened
+from kleash.errors import ConfigError
 
 
 class Fixed:
@@ -33,6 +35,17 @@ class Fixed:
         sequence_count(num_sequences)
         self.reason = f"KL {finite_kl(kl):.4g} nats; beta is fixed at {self.beta:.4g}, whatever the KL."
         return self.beta
+
+    def tighten(self, factor: float) -> Tightened:
+        """Divide beta by ``factor``.
+
+        Raises:
+            ConfigError: the factor is not between 0 and 1, or beta is 0.
+        """
+        if self.beta == 0:
+            raise ConfigError("beta = 0 cannot be tightened: it stays 0 whatever it is divided by. Start above 0.")
+        before, self.beta = self.beta, self.beta / shortening(factor)
+        return Tightened("beta", before, self.beta, "reward per nat")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the beta, as plain JSON types."""

@@ -25,7 +25,9 @@ from kleash.control.checks import (
     one_target,
     positive,
     sequence_count,
+    shortening,
 )
+from kleash.control.controller import Tightened
 from kleash.control.schedule import ramped_target
 from kleash.errors import ConfigError
 
@@ -120,6 +122,16 @@ class Target:
             ConfigError: the target is not a finite number above 0.
         """
         self._final_target = positive("final_target", final_target, "KL is measured relative to its target")
+
+    def tighten(self, factor: float) -> Tightened:
+        """Hold the final target times ``factor`` from the next update on.
+
+        Raises:
+            ConfigError: the factor is not between 0 and 1.
+        """
+        before = self._final_target
+        self.retarget(before * shortening(factor))
+        return Tightened("target", before, self._final_target, self._unit)
 
     def update(self, kl: float, num_sequences: int) -> float:
         """Return the next beta.

@@ -16,7 +16,9 @@ from kleash.control.checks import (
     one_target,
     positive,
     sequence_count,
+    shortening,
 )
+from kleash.control.controller import Tightened
 from kleash.errors import ConfigError, RunStopped
 
 ERROR_LIMIT = 0.2
@@ -99,15 +101,31 @@ class Ziegler:
         self.reason += "."
         return self.beta
 
+    def tighten(self, factor: float) -> Tightened:
+        """Multiply the target by ``factor``.
+
+        Raises:
+            ConfigError: the factor is not between 0 and 1.
+        """
+        before, self._target = self._target, self._target * shortening(factor)
+        return Tightened("target", before, self._target, self._unit)
+
     def state_dict(self) -> dict[str, Any]:
-        """Return beta and the count of cut errors, as plain JSON types."""
-        return {"controller": "ziegler", "beta": self.beta, "saturated": self.saturated}
+        """Return beta, the target and the count of cut errors, as plain JSON types."""
+        return {
+            "controller": "ziegler",
+            "beta": self.beta,
+            "target": self._target,
+            "saturated": self.saturated,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a saved beta.
+        """Continue from a saved beta and target; a state from before targets could move has no target of its own.
 
         Raises:
             RunDirError: the state is another controller's, or a key is missing, unknown or not finite.
         """
-        checked_state(state, "ziegler", {"beta", "saturated"})
+        state = {"target": self._target} | state
+        checked_state(state, "ziegler", {"beta", "saturated", "target"})
+        self._target = float(state["target"])
         self.beta, self.saturated = float(state["beta"]), int(state["saturated"])

@@ -54,6 +54,23 @@ class Target:
     tolerance: float = 0.25
 
 
+@dataclass(frozen=True)
+class Shade:
+    """Steps that are shaded, both ends included.
+
+    Attributes:
+        first: the first of them.
+        last: the last of them; None for the end of the chart.
+        label: why, such as an alarm's name.
+        severity: "warning" or "critical", which sets the colour.
+    """
+
+    first: int
+    last: int | None
+    label: str
+    severity: str
+
+
 def line_chart(
     title: str,
     series: Sequence[Series],
@@ -64,6 +81,7 @@ def line_chart(
     include: Sequence[float] = (),
     note: str = "",
     size: Size = WIDE,
+    shaded: Sequence[Shade] = (),
 ) -> Html:
     """Return a figure of values over steps, each with a band of one standard error.
 
@@ -76,6 +94,7 @@ def line_chart(
         include: values that the vertical axis must reach, such as 0.
         note: a sentence under the chart.
         size: of the drawing.
+        shaded: steps to shade, such as those under an alarm.
     """
     series = [one for one in series if one.points]
     if not series:
@@ -84,14 +103,15 @@ def line_chart(
     frame = _line_frame(series, band, steps, include, size)
     drawing = [
         draw_frame(frame, unit, "step", whole_ticks(*frame.x, 6), ticks(*frame.y, 5 if size == WIDE else 3)),
+        *(_shade(frame, shade) for shade in shaded),
         _target(frame, band) if band else Html(),
         *(_error_band(frame, one) for one in series),
         *(_line(frame, one) for one in series),
         *(_broken(frame, one) for one in series),
         _readouts(frame, series, band),
     ]
-    words = _describe(series, band, unit)
-    legend = _legend(series, band) if len(series) > 1 or band else Html()
+    words = _describe(series, band, unit, shaded)
+    legend = _legend(series, band, shaded) if len(series) > 1 or band or shaded else Html()
     return figure(title, legend, svg(size, title, words, join(drawing)), note)
 
 
@@ -240,6 +260,21 @@ def _target(frame: Frame, target: Target) -> Html:
     )
 
 
+def _shade(frame: Frame, shade: Shade) -> Html:
+    """Draw a shade with a bar along its top, at least wide enough to be seen."""
+    low, high = frame.x
+    left = frame.at_x(min(max(shade.first, low), high))
+    right = frame.at_x(high if shade.last is None else min(max(shade.last, low), high))
+    right = max(right, left + 3)
+    end = "the end" if shade.last is None else shade.last
+    title = escape(f"{shade.label} ({shade.severity}): steps {shade.first} to {end}")
+    return Html(
+        f'<g class="shade {escape(shade.severity)}"><rect x="{left:.1f}" y="{TOP:.1f}" width="{right - left:.1f}" '
+        f'height="{frame.bottom - TOP:.1f}"><title>{title}</title></rect>'
+        f'<path d="M{left:.1f} {TOP:.1f}H{right:.1f}"/></g>'
+    )
+
+
 def _readouts(frame: Frame, series: Sequence[Series], target: Target | None) -> Html:
     """Columns that show a step's numbers under the pointer; a long run has one for every n-th step."""
     values = [(one, {step: (value, error) for step, value, error in one.points}) for one in series]
@@ -281,15 +316,18 @@ def _bar(frame: Frame, left: float, right: float, count: int, unit: str, tone: T
     )
 
 
-def _legend(series: Sequence[Series], target: Target | None) -> Html:
+def _legend(series: Sequence[Series], target: Target | None, shaded: Sequence[Shade]) -> Html:
     entries = [Html(f'<span class="key {one.tone} {one.stroke}">{escape(one.label)}</span>') for one in series]
     if target:
         label = f"{target.label} ± {target.tolerance:.0%}".replace("%", " %")
         entries.append(Html(f'<span class="key target">{escape(label)}</span>'))
+    worst = next((kind for kind in ("critical", "warning") if kind in {shade.severity for shade in shaded}), None)
+    if worst is not None:
+        entries.append(Html(f'<span class="key shade {worst}">alarm</span>'))
     return Html(f'<span class="legend">{join(entries)}</span>')
 
 
-def _describe(series: Sequence[Series], target: Target | None, unit: str) -> str:
+def _describe(series: Sequence[Series], target: Target | None, unit: str, shaded: Sequence[Shade]) -> str:
     """Say in words what the lines show."""
     said = []
     for one in series:
@@ -301,4 +339,7 @@ def _describe(series: Sequence[Series], target: Target | None, unit: str) -> str
         )
     if target:
         said.append(f"{target.label}: {number(target.points[-1][1])} at the end.")
+    for shade in shaded:
+        until = "the end" if shade.last is None else f"step {shade.last}"
+        said.append(f"{shade.label} ({shade.severity}) from step {shade.first} to {until}.")
     return " ".join([f"Line chart over steps, in {unit}." if unit else "Line chart over steps.", *said])

@@ -10,6 +10,7 @@ from kleash.report.catalogue import HELD_OUT, title, unit
 from kleash.report.charts import Point, Series, Stroke, Target, Tone, line_chart
 from kleash.report.markup import Html, join
 from kleash.report.page import Section, columns, prose
+from kleash.report.run_events import shades
 from kleash.report.run_summary import TOLERANCE, controlled_key
 from kleash.runs.reader import RunReader
 
@@ -20,6 +21,7 @@ class Board:
     def __init__(self, reader: RunReader) -> None:
         self.reader = reader
         self._recorded = reader.steps()
+        self._shades = shades(reader)
         self._steps = (self._recorded[0].step, self._recorded[-1].step) if self._recorded else None
 
     def points(self, key: str) -> list[Point]:
@@ -45,7 +47,15 @@ class Board:
         if not any(line.points for line in lines):
             return Html()
         return line_chart(
-            name, lines, unit=unit(key), target=target, steps=self._steps, include=include, note=note, size=size
+            name,
+            lines,
+            unit=unit(key),
+            target=target,
+            steps=self._steps,
+            include=include,
+            note=note,
+            size=size,
+            shaded=self._shades,
         )
 
     def both(

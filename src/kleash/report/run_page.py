@@ -8,8 +8,9 @@ from pathlib import Path
 from kleash.errors import RunDirError
 from kleash.report.catalogue import meaning, title, unit
 from kleash.report.markup import Html, escape, join
-from kleash.report.page import Section, folded, page, prose
+from kleash.report.page import Section, folded, page
 from kleash.report.run_charts import chart_sections, time_section
+from kleash.report.run_events import events_section
 from kleash.report.run_samples import samples_section
 from kleash.report.run_summary import summary
 from kleash.report.tables import settings_table, table
@@ -53,7 +54,7 @@ def render_report(reader: RunReader) -> str:
     sections = [
         *chart_sections(reader),
         *samples_section(reader),
-        _events(reader),
+        events_section(reader),
         *time_section(reader),
         Section("Numbers and settings", join([_numbers(reader), _settings(reader)])),
     ]
@@ -72,24 +73,6 @@ def _header(reader: RunReader) -> Html:
     said = join(Html(f'<span class="fact">{escape(fact)}</span>') for fact in facts)
     chip = f'<span class="chip {reader.status}">{reader.status}</span>'
     return Html(f'<div class="run"><h1>{escape(_name(reader))}</h1>{chip}{said}</div>')
-
-
-def _events(reader: RunReader) -> Section:
-    events = reader.events()
-    if not events:
-        return Section("Events", prose("Nothing was reported."))
-    rows = [
-        (
-            number(event.step),
-            Html(f'<span class="chip {event.severity}">{event.severity}</span>'),
-            event.name,
-            event.message,
-            ", ".join(f"{name} {number(value)}" for name, value in event.values.items()),
-        )
-        for event in events
-    ]
-    headers = ["step", "severity", "event", "what happened", "numbers"]
-    return Section("Events", table(headers, rows, caption="In the order they were reported.", numeric={"step"}))
 
 
 def _numbers(reader: RunReader) -> Html:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,12 @@ from kleash.models.names import DEMO, load_tokenizer
 from kleash.models.policy import Policy
 from kleash.models.reference import ModelReference
 from kleash.models.scalar_loading import merge as merge_reward_model
+from kleash.monitor.suspects import suspicions
 from kleash.report.reward_verdicts import KINDS, signs, verdict
 from kleash.report.wording import with_error
 from kleash.rollout.decoding import DecodingSampler
 from kleash.runs.reader import RunReader
+from kleash.runs.records import Event
 from kleash.training import state
 from kleash.training.compare import checkpoint_of
 from kleash.training.experience import Experience, unrewarded
@@ -42,34 +44,50 @@ CARD_KEYS = (
     "eval/kl/original_per_sequence",
 )
 MERGE_PROMPTS = 16
+Alarms = Sequence[Event]
 
 
-def export(run_dir: Path, out: Path, *, step: int | None, merge: bool, observer: Observer) -> Path:
+def export(
+    run_dir: Path, out: Path, *, step: int | None, merge: bool, observer: Observer, allow_suspect: bool = False
+) -> Path:
     """Write a checkpoint to `out`: the PEFT adapter as it is, or with `merge` a whole Hugging Face model.
 
     Merging rounds base + adapter to the compute dtype; how far that moves the model is measured and put on the card.
 
+    Args:
+        run_dir: the run's folder.
+        out: the folder to write, new or empty.
+        step: which checkpoint; None takes the newest.
+        merge: fold the adapter into the weights.
+        observer: who is told what happens.
+        allow_suspect: write a checkpoint that lies under an alarm too; the card then names the alarm.
+
     Raises:
-        RunDirError: no such run or checkpoint, or `out` is taken.
+        RunDirError: no such run or checkpoint, one that lies under an alarm, or `out` is taken.
         ModelError: `merge` of a run that trained whole weights.
     """
     config, folder = checkpoint_of(run_dir, step)
     whole = config.model.lora is False and config.model.adapter is None
     if merge and whole:
         raise ModelError(f"{run_dir} trained whole weights: there is no adapter to merge. Leave --merge out")
+    alarms = _alarms(run_dir, folder)
+    if alarms and not allow_suspect:
+        raise RunDirError(_suspect(run_dir, folder, alarms))
     _claim(out)
     if config.algorithm.type == "reward_model":
-        return _export_reward_model(run_dir, config, folder, out, merge=merge)
+        return _export_reward_model(run_dir, config, folder, out, alarms, merge=merge)
     merged = _merge(config, folder, out, observer) if merge else None
     if not merge:
         for path in folder.iterdir():
             if path.name not in (state.STATE_FILE, "README.md"):
                 shutil.copy2(path, out / path.name)
-    (out / "README.md").write_text(_card(run_dir, config, folder, merged), encoding="utf-8")
+    (out / "README.md").write_text(_card(run_dir, config, folder, merged, alarms), encoding="utf-8")
     return out
 
 
-def _export_reward_model(run_dir: Path, config: RunConfig, folder: Path, out: Path, *, merge: bool) -> Path:
+def _export_reward_model(
+    run_dir: Path, config: RunConfig, folder: Path, out: Path, alarms: Alarms, *, merge: bool
+) -> Path:
     """The folder of its members as it is, or with `merge` one whole AutoModelForSequenceClassification."""
     whole = merge or config.model.lora is False
     if merge:
@@ -77,8 +95,52 @@ def _export_reward_model(run_dir: Path, config: RunConfig, folder: Path, out: Pa
     else:
         ignored = shutil.ignore_patterns(state.STATE_FILE, "README.md")
         shutil.copytree(folder, out, ignore=ignored, dirs_exist_ok=True)
-    (out / "README.md").write_text(_reward_model_card(run_dir, config, folder, whole=whole), encoding="utf-8")
+    (out / "README.md").write_text(_reward_model_card(run_dir, config, folder, alarms, whole=whole), encoding="utf-8")
     return out
+
+
+def _alarms(run_dir: Path, folder: Path) -> Alarms:
+    """The warning and critical alarms that a checkpoint lies under."""
+    with RunReader(run_dir) as reader:
+        return suspicions(reader.events(), _step(folder))
+
+
+def _suspect(run_dir: Path, folder: Path, alarms: Alarms) -> str:
+    """Why a checkpoint is not exported, and which one can be."""
+    with RunReader(run_dir) as reader:
+        events = reader.events()
+        there = [saved.step for saved in reader.checkpoints() if saved.path.is_dir()]
+    trusted = [step for step in there if not suspicions(events, step)]
+    instead = (
+        f"The newest checkpoint without an alarm is that of step {max(trusted)}: --step {max(trusted)}"
+        if trusted
+        else "No checkpoint on disk is without an alarm"
+    )
+    return (
+        f"the checkpoint of step {_step(folder)} in {run_dir} is suspect: it lies under {_named(alarms)}. {instead}. "
+        "To export this one all the same, after a look at its samples: --allow-suspect"
+    )
+
+
+def _named(alarms: Alarms) -> str:
+    """Alarms in a sentence: "kl/spike (critical, since step 31)"."""
+    return ", ".join(f"{alarm.name} ({alarm.severity}, since step {alarm.began})" for alarm in alarms)
+
+
+def _warning(alarms: Alarms) -> list[str]:
+    """Lines of a card on a checkpoint that is suspect."""
+    if not alarms:
+        return []
+    return [
+        "**Suspect.** This checkpoint lies under an alarm of its run and was exported all the same:",
+        "",
+        *(f"- {alarm.name} ({alarm.severity}, since step {alarm.began}): {alarm.message}" for alarm in alarms),
+        "",
+    ]
+
+
+def _step(folder: Path) -> int:
+    return int(folder.name.removeprefix("step_"))
 
 
 def _claim(out: Path) -> None:
@@ -139,10 +201,10 @@ def _taught_by(config: RunConfig) -> str:
     return f"`{', '.join([*config.reward.functions, *model, *judge])}`"
 
 
-def _card(run_dir: Path, config: RunConfig, folder: Path, merged: Numbers | None) -> str:
+def _card(run_dir: Path, config: RunConfig, folder: Path, merged: Numbers | None, alarms: Alarms) -> str:
     """Markdown: what it was made from, and how far it has moved."""
     base = demo_model.HUB_ID if config.model.name == DEMO else config.model.name
-    step = int(folder.name.removeprefix("step_"))
+    step = _step(folder)
     with RunReader(run_dir) as reader:
         rows = [row for row in reader.steps() if row.step <= step]
         meta = reader.meta
@@ -154,6 +216,7 @@ def _card(run_dir: Path, config: RunConfig, folder: Path, merged: Numbers | None
         "---",
         f"# {run_dir.name}, step {step}",
         "",
+        *_warning(alarms),
         f"{base} trained with {config.algorithm.type.upper()} by Kleash on {_taught_by(config)}. "
         f"Weights: {meta.get('weights_source', base)}.",
         "",
@@ -187,10 +250,10 @@ def _card(run_dir: Path, config: RunConfig, folder: Path, merged: Numbers | None
     return "\n".join(lines) + "\n"
 
 
-def _reward_model_card(run_dir: Path, config: RunConfig, folder: Path, *, whole: bool) -> str:
+def _reward_model_card(run_dir: Path, config: RunConfig, folder: Path, alarms: Alarms, *, whole: bool) -> str:
     """Markdown: what a reward model was made from, how often it is right, and what may fool it."""
     base = demo_model.HUB_ID if config.model.name == DEMO else config.model.name
-    step = int(folder.name.removeprefix("step_"))
+    step = _step(folder)
     with RunReader(run_dir) as reader:
         meta = reader.meta
         accuracy = [point for point in reader.series("eval/preference/accuracy") if point[0] <= step]
@@ -202,6 +265,7 @@ def _reward_model_card(run_dir: Path, config: RunConfig, folder: Path, *, whole:
         "---",
         f"# {run_dir.name}, step {step}",
         "",
+        *_warning(alarms),
         f"A reward model on {base}, trained by Kleash on {_taught_by(config)}. Weights: "
         f"{meta.get('weights_source', base)}, SHA-256 `{str(meta.get('reference_fingerprint'))[:16]}`.",
         "",

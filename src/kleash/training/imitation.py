@@ -30,7 +30,7 @@ from kleash.training import offline, state
 from kleash.training.evaluate import Bench, evaluate
 from kleash.training.experience import Rewarder
 from kleash.training.given import NOTHING_GIVEN, Given
-from kleash.training.job import Made, Progress
+from kleash.training.job import NOTHING_BESIDE, Made, Progress
 from kleash.training.observer import CheckResult, Observer
 from kleash.training.on_policy import model_facts
 from kleash.training.optimizer import Optimizer
@@ -161,6 +161,8 @@ def prepare(config: RunConfig, given: Given = NOTHING_GIVEN) -> Prepared:
 class ImitationJob:
     """One update a step on some demonstrations, packed into rows."""
 
+    controller = None
+
     def __init__(
         self,
         config: RunConfig,
@@ -269,9 +271,14 @@ class ImitationJob:
         """Nothing besides the numbers."""
         return {}
 
-    def save(self, folder: Path, step: int, fingerprint: str) -> None:
+    def save(self, folder: Path, step: int, fingerprint: str, beside: Mapping[str, Any] = NOTHING_BESIDE) -> None:
         """Adapter or model, and the optimiser."""
-        saved = {"step": step, "optimizer": self._optimizer.state_dict(), "reference_fingerprint": fingerprint}
+        saved = {
+            "step": step,
+            "optimizer": self._optimizer.state_dict(),
+            "reference_fingerprint": fingerprint,
+            **beside,
+        }
         state.save(folder, saved, lambda path: state.save_weights(self.policy, path))
 
     def restore(self, saved: Mapping[str, Any], fingerprint: str) -> int:

@@ -13,12 +13,17 @@ from typing import Any, Protocol
 from accelerate import Accelerator
 
 from kleash.config.schema import RunConfig
+from kleash.control.controller import Controller
 from kleash.runs.records import Sample, Split
 from kleash.training.observer import Observer
 from kleash.training.statistics import Numbers
 
 Progress = Callable[[str, int, int], None]
 """Told of a phase, and how much of it is done."""
+
+
+NOTHING_BESIDE: Mapping[str, Any] = {}
+"""For a checkpoint of a job alone."""
 
 
 def quiet(phase: str, done: int, total: int) -> None:
@@ -45,6 +50,11 @@ class Job(Protocol):
     accelerator: Accelerator
     midway: bool
 
+    @property
+    def controller(self) -> Controller | None:
+        """What sets beta and can shorten the leash; None for algorithms that have none."""
+        ...
+
     def fingerprint(self) -> str:
         """SHA-256 of the frozen weights that the run must find again when it resumes."""
         ...
@@ -69,12 +79,15 @@ class Job(Protocol):
         """What is worth keeping of the finished run besides its numbers."""
         ...
 
-    def save(self, folder: Path, step: int, fingerprint: str) -> None:
-        """Write the checkpoint after `step` updates, all of it or nothing."""
+    def save(self, folder: Path, step: int, fingerprint: str, beside: Mapping[str, Any] = NOTHING_BESIDE) -> None:
+        """Write the checkpoint after `step` updates with what is `beside` the job, all of it or nothing."""
         ...
 
     def restore(self, saved: Mapping[str, Any], fingerprint: str) -> int:
-        """Put a saved state back; returns the step to go on with. RunDirError if the frozen weights differ."""
+        """Put a saved state back, whatever was trained since; returns the step to go on with.
+
+        RunDirError if the frozen weights differ.
+        """
         ...
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kleash.config.schema import RunConfig
+from kleash.monitor.monitor import check_names
 from kleash.training import imitation, on_policy, preference, reward_modelling
 from kleash.training.given import NOTHING_GIVEN, Given
 from kleash.training.job import Prepared
@@ -26,4 +27,5 @@ def prepare(config: RunConfig, given: Given = NOTHING_GIVEN) -> Prepared:
     Raises:
         KleashError: settings, data, functions or names that cannot be used.
     """
+    check_names(config.monitor.ignore)
     return PREPARE[config.algorithm.type](config, given)

@@ -1,18 +1,22 @@
-"""The loop around the step: evaluation, recording, checkpoints, and an orderly end whatever happens."""
+"""The loop around the step: evaluation, recording, alarms, checkpoints, and an orderly end whatever happens."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from accelerate.utils import gather_object
 
 from kleash.errors import RunStopped
-from kleash.runs.records import Checkpoint, Sample, Split, Step
+from kleash.monitor.notify import Notifier
+from kleash.runs.records import Checkpoint, Event, Sample, Split, Step
 from kleash.runs.schema import CHECKPOINTS
 from kleash.runs.trackers import Mirror
 from kleash.runs.writer import RunWriter
+from kleash.training.acting import SAVED, Acting, Outcome
+from kleash.training.checkpoints import on_disk, superseded
 from kleash.training.interrupts import Interrupts
 from kleash.training.job import Job, Made
 from kleash.training.observer import Observer
@@ -34,6 +38,12 @@ class Loop:
         self._job, self._writer, self._observer = job, writer, observer
         self._fingerprint, self._mirrors = fingerprint, mirrors
         self._reached, self._saved = 0, -1
+        self._acting = Acting(job, fingerprint, None if writer is None else writer.path / CHECKPOINTS)
+        self._notifier = _notifier(job, writer)
+
+    def take_up(self, saved: Mapping[str, Any]) -> None:
+        """Go on from the saved state that the job was restored from."""
+        self._acting.take_up(saved, None if self._writer is None else self._writer.path)
 
     def run(self, first_step: int) -> None:
         """Train from `first_step` to the end; leaves a checkpoint that resumes, whatever ends it.
@@ -59,6 +69,9 @@ class Loop:
         except BaseException:
             self._leave()
             raise
+        finally:
+            self._notifier.close()
+            self._mention(*self._notifier.problems())
 
     def _anyone(self, requested: bool) -> bool:
         """Whether any process was asked to end: all of them must end after the same step."""
@@ -67,21 +80,25 @@ class Loop:
         return any(gather_object([requested]))
 
     def _one(self, step: int) -> None:
-        """Evaluate if it is time, train one step, record both as one."""
+        """Evaluate if it is time, train one step, act on what it shows, record all of it as one."""
         evaluated = Made()
         if step % self._job.config.training.eval_every == 0:
             evaluated = self._evaluate(step, "before" if step == 0 else "eval")
         made = self._job.step(step, self._observer.progress)
-        self._record(step, made.numbers.beside(evaluated.numbers), [*evaluated.samples, *made.samples])
+        row = _row(step, made.numbers.beside(evaluated.numbers))
+        outcome = self._acting.after(row) if made.stop is None else Outcome(self._acting.watch(row), stop=made.stop)
+        row = replace(row, notes={**row.notes, **outcome.notes})
+        self._record(row, [*evaluated.samples, *made.samples], outcome.events)
         self._reached, self._job.midway = step + 1, False
-        if made.stop is not None:
-            raise RunStopped(f"step {step}: {made.stop}")
+        if outcome.stop is not None:
+            raise RunStopped(f"step {step}: {outcome.stop}")
 
     def _last(self, step: int) -> None:
         """Measure the trained model on held-out data."""
         made = self._evaluate(step, "after")
         if made.numbers.metrics:
-            self._record(step, made.numbers, made.samples)
+            row = _row(step, made.numbers)
+            self._record(row, made.samples, self._acting.watch(row))
         kept = self._job.conclude()
         if self._writer is not None and kept:
             self._writer.update_meta(kept)
@@ -89,29 +106,32 @@ class Loop:
     def _evaluate(self, step: int, split: Split) -> Made:
         return self._job.evaluate(step, split, self._observer.progress)
 
-    def _record(self, step: int, numbers: Numbers, samples: Sequence[Sample]) -> None:
-        row = Step(step, numbers.metrics, numbers.stderr, numbers.notes)
+    def _record(self, row: Step, samples: Sequence[Sample], events: Sequence[Event]) -> None:
         if self._writer is not None:
-            self._writer.write_step(row, samples)
-        for mirror in self._mirrors:
-            self._mention(mirror.log(row))
+            self._writer.write_step(row, samples, events)
+        self._mention(*(mirror.log(row) for mirror in self._mirrors))
         self._observer.stepped(row)
+        for event in events:
+            self._notifier.send(event)
+            self._observer.alarmed(event)
+        self._mention(*self._notifier.problems())
 
-    def _mention(self, problem: str | None) -> None:
-        if problem is not None:
+    def _mention(self, *problems: str | None) -> None:
+        for problem in filter(None, problems):
             self._observer.fact(f"note       {problem}")
 
     def _checkpoint(self, step: int) -> None:
-        """Save, and forget all but the newest."""
+        """Save, and forget those that are superseded."""
         if self._writer is None:
             self._saved = step
             return
         folder = self._writer.path / CHECKPOINTS / f"step_{step}"
-        self._job.save(folder, step, self._fingerprint)
+        self._job.save(folder, step, self._fingerprint, {SAVED: self._acting.state_dict()})
         self._writer.write_checkpoint(Checkpoint(step, folder, {}))
         self._saved = step
-        for old in _checkpoints(folder.parent)[: -self._job.config.training.keep_checkpoints]:
-            shutil.rmtree(old, ignore_errors=True)
+        folders = on_disk(folder.parent)
+        for old in superseded(folders, step, self._acting.events, self._job.config.training):
+            shutil.rmtree(folders[old], ignore_errors=True)
 
     def _leave(self) -> None:
         """Save what was reached, unless the weights are between two states."""
@@ -121,7 +141,13 @@ class Loop:
             self._checkpoint(self._reached)
 
 
-def _checkpoints(folder: Path) -> list[Path]:
-    """Checkpoint folders, oldest step first."""
-    found = [path for path in folder.glob("step_*") if path.name.removeprefix("step_").isdigit()]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("step_")))
+def _row(step: int, numbers: Numbers) -> Step:
+    return Step(step, numbers.metrics, numbers.stderr, numbers.notes)
+
+
+def _notifier(job: Job, writer: RunWriter | None) -> Notifier:
+    """Who is told of alarms: nobody in processes that do not write."""
+    settings = job.config.monitor
+    if writer is None:
+        return Notifier("", lowest=settings.notify, webhook=None, command=None)
+    return Notifier(str(writer.path), lowest=settings.notify, webhook=settings.webhook, command=settings.command)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kleash.runs.records import Step
+from kleash.runs.records import Event, Step
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,10 @@ class Observer(Protocol):
         """A step is recorded."""
         ...
 
+    def alarmed(self, event: Event) -> None:
+        """With the step, an alarm that begins, grows or ends, or something that was done about one."""
+        ...
+
     def ended(self, run_dir: Path, status: str, reason: str) -> None:
         """The run is over: finished, interrupted, stopped or failed."""
         ...
@@ -63,6 +67,9 @@ class Silent:
         """Nothing."""
 
     def stepped(self, step: Step) -> None:
+        """Nothing."""
+
+    def alarmed(self, event: Event) -> None:
         """Nothing."""
 
     def ended(self, run_dir: Path, status: str, reason: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from accelerate import Accelerator
 
 from kleash.config.schema import RunConfig
-from kleash.control.target import Target
+from kleash.control.controller import Controller
 from kleash.models import demo_model
 from kleash.models.policy import Policy
 from kleash.models.reference import MovingReference, Reference
@@ -22,7 +22,7 @@ from kleash.training import state
 from kleash.training.evaluate import evaluate, samples_of
 from kleash.training.experience import Rewarder, Spread
 from kleash.training.given import NOTHING_GIVEN, Given
-from kleash.training.job import Made, Progress
+from kleash.training.job import NOTHING_BESIDE, Made, Progress
 from kleash.training.observer import Observer
 from kleash.training.preflight import preflight
 from kleash.training.seeds import prompts_of_step
@@ -73,7 +73,11 @@ class OnPolicyJob:
         """Train `session`."""
         self.session = session
         self.config, self.accelerator = session.config, session.accelerator
-        self._held_out = Numbers()
+
+    @property
+    def controller(self) -> Controller:
+        """What sets beta."""
+        return self.session.controller
 
     @property
     def midway(self) -> bool:
@@ -103,21 +107,18 @@ class OnPolicyJob:
         numbers, samples = evaluate(
             self.session.bench, step, split, lambda done, total: progress("held-out", done, total)
         )
-        self._held_out = numbers
         return Made(numbers, samples)
 
     def step(self, step: int, progress: Progress) -> Made:
         """Sample, score, update, steer."""
-        held_out, self._held_out = self._held_out, Numbers()
         result = on_policy_step(self.session, step, progress)
-        self._loosen(held_out, result.numbers)
         return Made(result.numbers, self._kept(result, step), self._stop(result.numbers))
 
     def conclude(self) -> Mapping[str, Any]:
         """Nothing besides the numbers."""
         return {}
 
-    def save(self, folder: Path, step: int, fingerprint: str) -> None:
+    def save(self, folder: Path, step: int, fingerprint: str, beside: Mapping[str, Any] = NOTHING_BESIDE) -> None:
         """Adapter or model, optimiser, controller, critic."""
         session = self.session
         spread, reference = session.rewarder.spread, session.reference
@@ -126,11 +127,11 @@ class OnPolicyJob:
             "optimizer": session.optimizer.state_dict(),
             "starting_beta": session.starting_beta,
             "controller": session.controller.state_dict(),
-            "loosening": None if session.loosening is None else session.loosening.state_dict(),
             "reference_fingerprint": fingerprint,
             "moving_reference": reference.state() if isinstance(reference, MovingReference) else None,
             "reward_spread": None if spread is None else (spread.mean, spread.sd, spread.count),
             "critic": None if session.critic is None else session.critic.state_dict(),
+            **beside,
         }
         state.save(folder, saved, lambda path: state.save_weights(session.policy, path))
 
@@ -142,8 +143,6 @@ class OnPolicyJob:
         session.starting_beta = saved["starting_beta"]
         session.controller = make_controller(session.algorithm.kl, session.starting_beta)
         session.controller.load_state_dict(saved["controller"])
-        if session.loosening is not None:
-            session.loosening.load_state_dict(saved["loosening"])
         if isinstance(session.reference, MovingReference):
             session.reference.load_state(saved["moving_reference"])
         if saved["reward_spread"] is not None:
@@ -151,20 +150,6 @@ class OnPolicyJob:
         if session.critic is not None:
             session.critic.load_state_dict(saved["critic"])
         return int(saved["step"])
-
-    def _loosen(self, held_out: Numbers, training: Numbers) -> None:
-        """At an evaluation, raise the target if the settings and the held-out reward say so."""
-        rule, controller = self.session.loosening, self.session.controller
-        reward = held_out.metrics.get("eval/reward/proxy")
-        if rule is None or reward is None or not isinstance(controller, Target):
-            return
-        per_token = self.session.algorithm.kl.target_nats_per_token is not None
-        kl = training.metrics["kl/exact_per_token" if per_token else "kl/exact_per_sequence"]
-        assert kl is not None
-        target = rule.update(target=controller.final_target, kl=kl, reward=reward, beta_at_floor=controller.at_floor)
-        if target != controller.final_target:
-            controller.retarget(target)
-        training.notes["target"] = rule.reason
 
     def _kept(self, result: StepResult, step: int) -> list[Sample]:
         """Some of the step's samples, those of all processes counted on."""

@@ -40,7 +40,7 @@ from kleash.training import offline, state
 from kleash.training.evaluate import Bench, evaluate
 from kleash.training.experience import Rewarder
 from kleash.training.given import NOTHING_GIVEN, Given
-from kleash.training.job import Made, Progress, quiet
+from kleash.training.job import NOTHING_BESIDE, Made, Progress, quiet
 from kleash.training.objective import preference_loss
 from kleash.training.observer import CheckResult, Observer
 from kleash.training.on_policy import model_facts
@@ -176,6 +176,8 @@ def _check_room(data: PreferenceData, tokenizer: Tokenizer, config: RunConfig) -
 class PreferenceJob:
     """One update a step on some comparisons."""
 
+    controller = None
+
     def __init__(
         self,
         config: RunConfig,
@@ -293,9 +295,14 @@ class PreferenceJob:
         """Nothing besides the numbers."""
         return {}
 
-    def save(self, folder: Path, step: int, fingerprint: str) -> None:
+    def save(self, folder: Path, step: int, fingerprint: str, beside: Mapping[str, Any] = NOTHING_BESIDE) -> None:
         """Adapter or model, and the optimiser."""
-        saved = {"step": step, "optimizer": self._optimizer.state_dict(), "reference_fingerprint": fingerprint}
+        saved = {
+            "step": step,
+            "optimizer": self._optimizer.state_dict(),
+            "reference_fingerprint": fingerprint,
+            **beside,
+        }
         state.save(folder, saved, lambda path: state.save_weights(self.policy, path))
 
     def restore(self, saved: Mapping[str, Any], fingerprint: str) -> int:

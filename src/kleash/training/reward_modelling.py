@@ -27,7 +27,7 @@ from kleash.models.scalar_model import ScalarModel
 from kleash.runs.records import Split
 from kleash.training import offline, reward_health, state
 from kleash.training.given import NOTHING_GIVEN, Given
-from kleash.training.job import Made, Progress, quiet
+from kleash.training.job import NOTHING_BESIDE, Made, Progress, quiet
 from kleash.training.observer import CheckResult, Observer
 from kleash.training.optimizer import Optimizer
 from kleash.training.preference import PreferenceData, load_data
@@ -91,6 +91,8 @@ def prepare(config: RunConfig, given: Given = NOTHING_GIVEN) -> Prepared:
 
 class RewardModelJob:
     """One update a step: each member on comparisons of its own order."""
+
+    controller = None
 
     def __init__(
         self,
@@ -205,12 +207,13 @@ class RewardModelJob:
         scores = self.scores(self.data.held_out, quiet) if self._last_scores is None else self._last_scores
         return {"reward_health": reward_health.report(self, scores)}
 
-    def save(self, folder: Path, step: int, fingerprint: str) -> None:
+    def save(self, folder: Path, step: int, fingerprint: str, beside: Mapping[str, Any] = NOTHING_BESIDE) -> None:
         """The members as Hugging Face loads them, and the optimiser."""
         saved = {
             "step": step,
             "optimizers": {f"member_{i}": optimizer.state_dict() for i, optimizer in enumerate(self._optimizers)},
             "reference_fingerprint": fingerprint,
+            **beside,
         }
         origins = self._origins() if self.model.num_members > 1 else None
         state.save(folder, saved, lambda path: self.model.save(path, self.rendering, origins))

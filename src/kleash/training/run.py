@@ -24,7 +24,7 @@ from kleash.runs.trackers import Mirror, open_mirrors
 from kleash.runs.writer import RunWriter
 from kleash.training import state
 from kleash.training.given import NOTHING_GIVEN, Given
-from kleash.training.job import Job, Prepared
+from kleash.training.job import Prepared
 from kleash.training.jobs import prepare
 from kleash.training.loop import Loop
 from kleash.training.observer import Observer
@@ -68,7 +68,7 @@ def train(config: RunConfig, *, observer: Observer, warnings: Sequence[str] = ()
         for mirror in mirrors:
             mirror.close()
         raise
-    _loop(job, writer, mirrors, observer, fingerprint, 0)
+    _loop(Loop(job, writer, observer, fingerprint, mirrors), writer, mirrors, observer, 0)
     return path
 
 
@@ -104,7 +104,9 @@ def resume(run_dir: Path, *, observer: Observer, given: Given = NOTHING_GIVEN) -
     observer.fact(f"frozen     weights with the fingerprint {fingerprint[:16]}, unchanged")
     writer = RunWriter.resume(run_dir, first - 1) if accelerator.is_main_process else None
     mirrors = [] if writer is None else open_mirrors(config.mirrors, stored, run_dir)
-    _loop(job, writer, mirrors, observer, fingerprint, first)
+    loop = Loop(job, writer, observer, fingerprint, mirrors)
+    loop.take_up(saved)
+    _loop(loop, writer, mirrors, observer, first)
     return run_dir
 
 
@@ -119,23 +121,16 @@ def check(config: RunConfig, *, observer: Observer) -> bool:
     return True
 
 
-def _loop(
-    job: Job,
-    writer: RunWriter | None,
-    mirrors: Sequence[Mirror],
-    observer: Observer,
-    fingerprint: str,
-    first_step: int,
-) -> None:
+def _loop(loop: Loop, writer: RunWriter | None, mirrors: Sequence[Mirror], observer: Observer, first_step: int) -> None:
     """Train; the process that writes leaves a status, a reason and a report behind, however it ends."""
     if writer is None:
-        Loop(job, None, observer, fingerprint).run(first_step)
+        loop.run(first_step)
         return
     status: Status = "failed"
     reason = ""
     with writer:
         try:
-            Loop(job, writer, observer, fingerprint, mirrors).run(first_step)
+            loop.run(first_step)
             status = "finished"
         except KeyboardInterrupt:
             status, reason = "interrupted", "by Ctrl-C or SIGTERM"

@@ -9,13 +9,12 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from kleash.config.algorithms import DualBeta, FixedBeta, Kl, OnlineDpo, OnPolicy, Ppo, TargetBeta, ZieglerBeta
+from kleash.config.algorithms import DualBeta, FixedBeta, Kl, OnlineDpo, OnPolicy, Ppo, ZieglerBeta
 from kleash.config.checks import controller_of
 from kleash.config.schema import Prompts, Rollout, RunConfig
 from kleash.control.controller import Controller
 from kleash.control.dual import Dual
 from kleash.control.fixed import Fixed
-from kleash.control.schedule import Loosening
 from kleash.control.target import Target
 from kleash.control.ziegler import Ziegler
 from kleash.data.prompts import Prompt, load_prompts, split_held_out
@@ -81,7 +80,6 @@ class Session:
     controller: Controller
     starting_beta: float
     """What the controller began with; its bounds follow from it."""
-    loosening: Loosening | None
 
     def seed(self, *purpose: str | int) -> int:
         """A seed for one purpose of this process."""
@@ -207,7 +205,6 @@ def build(
         make_sampler=sampler_of(policy, config.rollout),
         controller=make_controller(algorithm.kl, starting_beta(algorithm, None)),
         starting_beta=starting_beta(algorithm, None),
-        loosening=make_loosening(algorithm.kl),
     )
 
 
@@ -254,14 +251,6 @@ def make_controller(kl: Kl, beta: float) -> Controller:
         return Dual(beta=beta, **target)
     gains = settings.model_dump(include={"proportional", "integral", "derivative", "ramp_steps"}, exclude_none=True)
     return Target(beta=beta, **target, **gains)
-
-
-def make_loosening(kl: Kl) -> Loosening | None:
-    """The rule that may raise the target, where the settings ask for one."""
-    settings = controller_of(kl)
-    if not isinstance(settings, TargetBeta) or settings.loosen is None:
-        return None
-    return Loosening(**settings.loosen.model_dump())
 
 
 def _plan(config: RunConfig, policy: Policy, objective: Objective, context: int, num_processes: int) -> Plan:

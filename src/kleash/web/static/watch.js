@@ -36,6 +36,7 @@ function newPage() {
             : el("button", { type: "button", click: show }, "Try again now"),
         );
         $("trouble").hidden = false;
+        if (!page.drawn) main.replaceChildren();
         if (!error.gone && !page.drawn) setTimeout(() => page.live && show(), RETRY_MS);
       }
     },

@@ -64,7 +64,8 @@ export function listen(path, changed, connected) {
   };
   const look = () => {
     shut();
-    if (!document.hidden) open();
+    if (document.hidden) connected(false);
+    else open();
   };
   document.addEventListener("visibilitychange", look);
   look();

@@ -129,6 +129,7 @@ export class Chart {
       "aria-label": `${title}. No numbers yet.`,
       keydown: (event) => this._key(event),
     });
+    this.area.style.minHeight = `${this.about.height}px`;
     this.table = el("div", {
       class: "scroll numbers",
       tabindex: "0",

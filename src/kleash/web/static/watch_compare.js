@@ -36,6 +36,7 @@ export function showCompare(main, page, ids) {
   let closed = false;
   let stop = () => {};
   let loading = false;
+  let missed = false; // something may have been while the stream was shut
 
   const zoomed = el("span", { class: "hint" });
   const reset = el(
@@ -68,12 +69,15 @@ export function showCompare(main, page, ids) {
       column.replaceChildren(...charts.map((chart) => chart.element));
       await readAll((one, keys) => one.want(keys));
       await drawSettings(settings, runs);
-      stop = listen("/api/stream", debounced(refresh, 300), page.connected);
+      stop = listen("/api/stream", debounced(refresh, 300), (on) => {
+        if (!on) missed = true;
+        page.connected(on);
+      });
     });
   }
 
   async function readAll(how) {
-    await Promise.all(numbers.map((one, at) => how(one, keysOf(charts, at))));
+    await Promise.all(numbers.map((one, at) => how(one, keysOf(charts, at), at)));
     if (closed) return;
     for (const chart of charts) chart.feed((key, line) => numbers[line.run].get(key));
     timeline.redraw();
@@ -83,10 +87,16 @@ export function showCompare(main, page, ids) {
     if (loading || closed) return;
     loading = true;
     await page.guarded(async () => {
+      const unseen = missed;
+      missed = false;
       const news = new Map((await ask("/api/runs")).runs.map((run) => [run.id, run]));
+      const shorter = runs.map((run) => news.get(run.id)?.steps < run.steps);
       runs = runs.map((run) => ({ ...run, ...news.get(run.id) }));
       drawLegend();
-      await readAll((one, keys) => (keys.length > 0 ? one.follow(one.last) : undefined));
+      await readAll((one, keys, at) => {
+        if (keys.length === 0) return undefined;
+        return unseen || shorter[at] ? one.again() : one.follow(one.last);
+      });
     });
     loading = false;
   }

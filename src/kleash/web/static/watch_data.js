@@ -51,6 +51,11 @@ export class Numbers {
     return new Map(keys.map((key) => [key, series[key] ?? empty()]));
   }
 
+  /** Whether a series has been read, with numbers in it or without. */
+  has(key) {
+    return this.series.has(key);
+  }
+
   get(key) {
     return this.series.get(key) ?? empty();
   }

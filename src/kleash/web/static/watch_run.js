@@ -37,6 +37,7 @@ class RunView {
     this.rest = [];
     this.closer = null; // the series of the zoomed steps with all their points, by key
     this.heard = null; // the newest message of the stream
+    this.missed = false; // something may have been while the stream was shut
     this.busy = false;
     this.closed = false;
     this.stop = () => {};
@@ -54,7 +55,11 @@ class RunView {
       await this._wantCharts();
       if (this.closed) return;
       this._drawTiles();
-      this.stop = listen(`${this.path}/stream`, (news) => this._hear(news), this.page.connected);
+      this.stop = listen(
+        `${this.path}/stream`,
+        (news) => this._hear(news),
+        (on) => this._connected(on),
+      );
     });
   }
 
@@ -72,6 +77,11 @@ class RunView {
 
   // -------------------------------------------------------------- live
 
+  _connected(on) {
+    if (!on) this.missed = true; // the run may have gone back and come further meanwhile
+    this.page.connected(on);
+  }
+
   /** One catch-up at a time: what comes in meanwhile is caught up with after it. */
   async _hear(news) {
     this.news = news;
@@ -87,13 +97,15 @@ class RunView {
 
   async _catchUp(news) {
     const before = this.heard;
+    const unseen = this.missed;
     this.heard = news;
+    this.missed = false;
     if (before !== null || news.last_step !== this.numbers.last) {
       this.run = await ask(this.path);
       if (this.closed) return;
       if (this.run.keys.length !== this.drawnKeys) this._buildCharts();
       await this.numbers.want(this._keys());
-      await this.numbers.follow(news.last_step);
+      await (unseen ? this.numbers.again() : this.numbers.follow(news.last_step));
       this._feed();
       this._drawFacts();
     }
@@ -119,7 +131,10 @@ class RunView {
   _feed() {
     const closer = this.timeline.zoom !== null ? this.closer : null;
     const series = (key) => closer?.get(key) ?? this.numbers.get(key);
-    for (const chart of [...this.charts, ...this.rest]) chart.feed(series);
+    for (const chart of [...this.charts, ...this.rest]) {
+      chart.feed(series);
+      chart.element.hidden = chart.ends === null && chart.about.lines.every((line) => this.numbers.has(line.key));
+    }
     this.timeline.redraw();
   }
 

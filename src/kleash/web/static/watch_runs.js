@@ -6,7 +6,7 @@ import { HEALTH, bySeverity, count, date, number, whole } from "/static/watch_wo
 
 const ORDER = { critical: 0, unreadable: 1, warning: 2, ok: 3 };
 const TOLD = 1; // alarms of a run whose message is in the list
-const ticked = new Set(); // ids; they stay ticked while a run is looked at
+const ticked = new Set(); // ids in the order of ticking; they stay ticked while a run is looked at
 
 /** Show the list in `main`; returns how to end it. */
 export function showRuns(main, page) {
@@ -86,7 +86,7 @@ export function showRuns(main, page) {
   }
 
   function offer() {
-    const chosen = runs.filter((run) => ticked.has(run.id)).map((run) => run.id);
+    const chosen = [...ticked].filter((id) => runs.some((run) => run.id === id));
     compare.textContent = chosen.length < 2 ? "Tick runs to overlay them" : `Overlay ${chosen.length} runs`;
     compare.toggleAttribute("data-off", chosen.length < 2);
     if (chosen.length < 2) compare.removeAttribute("href");
@@ -142,11 +142,7 @@ function row(run, tick) {
     el(
       "td",
       { class: "what" },
-      el(
-        "a",
-        { href: `#/run/${encodeURIComponent(run.id)}`, "data-focus": `open ${run.id}`, title: run.path },
-        run.name,
-      ),
+      run.health === "unreadable" ? el("b", { title: run.path }, run.name) : link(run),
       told.slice(0, TOLD).map((text) => el("p", { class: "told" }, text)),
       told.length > TOLD ? el("p", { class: "told" }, `and ${count(told.length - TOLD, "more alarm")}`) : null,
     ),
@@ -162,6 +158,11 @@ function row(run, tick) {
     el("td", { class: "number", "data-label": "Beta" }, number(latest.beta)),
     el("td", { class: "when" }, date(run.started)),
   );
+}
+
+function link(run) {
+  const href = `#/run/${encodeURIComponent(run.id)}`;
+  return el("a", { href, "data-focus": `open ${run.id}`, title: run.path }, run.name);
 }
 
 export function progress(run) {
