@@ -17,7 +17,6 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.alarms import measure, nulls, page, picture, published, results, scenarios, traces  # noqa: E402
 from benchmarks.alarms.numbers import Array, Numbers  # noqa: E402
-
 from kleash.runs.records import Event, Step  # noqa: E402
 
 STEADY = slice(300, None)

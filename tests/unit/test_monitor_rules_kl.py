@@ -35,8 +35,11 @@ def test_a_kl_at_twice_its_target_warns_and_at_three_times_is_critical():
     assert warned[11] is None
     assert warned[-1].severity == "warning"
     assert warned[-1].began == 10
-    assert warned[-1].values == {"kl": pytest.approx(12.1), "target": 6.0}
-    assert "KL of the last 10 steps is 12.1 nats per sequence, 2 times its target of 6" in warned[-1].message
+    assert warned[-1].values == pytest.approx({"kl": 12.1, "target": 6.0, "times_target": 12.1 / 6})
+    assert (
+        "KL is 12.1 nats per sequence (mean of the last 10 steps), 2 times its target, which is 6 now"
+        in warned[-1].message
+    )
     assert findings(AboveTarget(), controlled([18.1] * 20))[-1].severity == "critical"
 
 
@@ -53,8 +56,21 @@ def test_far_is_told_in_nats_per_token_whatever_the_target():
     found = findings(Far(), [{TOKEN: value} for value in (0.1, 0.6, 0.69, 0.9, 1.2, 3.0)])
     assert [finding and finding.severity for finding in found] == [None, None, None, "warning", "warning", "critical"]
     assert found[3].began == 1
-    assert "KL is 0.73 nats per token over the last 3 measurements" in found[3].message
-    assert "2.1 times as likely" in found[3].message
+    assert "KL is 0.73 nats per token: on average a token is 2.1 times as likely" in found[3].message
+
+
+def test_far_divides_a_kl_per_sequence_by_the_length_where_that_is_logged():
+    key = "kl/unstated_per_sequence"
+    assert findings(Far(), [{key: 50.0, "length/mean": 100.0}] * 3)[-1] is None
+    assert "KL is 0.80 nats per token" in findings(Far(), [{key: 80.0, "length/mean": 100.0}] * 3)[-1].message
+    assert findings(Far(), [{key: 59.0}] * 3)[-1] is None
+    assert "KL is 61 nats per sequence" in findings(Far(), [{key: 61.0}] * 3)[-1].message
+    assert findings(Far(), [{key: 151.0}] * 3)[-1].severity == "critical"
+
+
+def test_a_step_that_measures_no_kl_is_no_good_news():
+    rows = [{TOKEN: 2.0} if number % 50 == 0 else {"reward/proxy": 0.0} for number in range(120)]
+    assert [finding.severity for finding in findings(Far(), rows)] == ["critical"] * 120
 
 
 def test_far_reads_held_out_numbers_where_training_measures_none():
@@ -74,7 +90,7 @@ def test_a_spike_is_told_in_its_own_step():
 def test_a_spike_before_the_baseline_is_told_by_an_absolute_rule():
     found = findings(Spike(), controlled([*(6 * noise(60)), 60.0]))
     assert found[-1].severity == "warning"
-    assert "absolute rule: there is no baseline yet" in found[-1].message
+    assert "fixed limit: fewer than 200 measurements" in found[-1].message
     assert found[:60] == [None] * 60
 
 
@@ -110,7 +126,7 @@ def test_k1_far_below_the_exact_kl_is_critical_only_once_it_is_negative():
     assert findings(Negative(), [*healthy, *low]) == [None] * 42
     found = findings(Negative(), [*healthy, *negative])
     assert found[-1].severity == "critical"
-    assert "exact KL 6" in found[-1].message
+    assert "the exact KL is 6" in found[-1].message
 
 
 def test_k1_alone_is_held_against_zero():
@@ -121,11 +137,40 @@ def test_k1_alone_is_held_against_zero():
     assert "a KL is never below 0" in findings(Negative(), below)[-1].message
 
 
+def test_k1_is_compared_with_the_exact_kl_of_the_same_step_or_not_at_all():
+    rng = np.random.default_rng(5)
+    rows = [
+        {"kl/k1_per_token": 0.01 * rng.normal(), **({TOKEN: 0.01} if number % 5 == 0 else {})} for number in range(60)
+    ]
+    assert findings(Negative(), rows) == [None] * 60
+
+
+def test_rounding_below_zero_is_no_negative_kl():
+    assert findings(Negative(), [{"kl/k1_per_token": -1e-9}] * 40) == [None] * 40
+
+
+def test_a_noisy_signed_estimate_is_no_spike():
+    rng = np.random.default_rng(6)
+    rows = [{"kl/k1_per_token": min(i, 100) * 1e-5 + 0.004 * rng.normal()} for i in range(1000)]
+    assert findings(Spike(), rows, Facts()) == [None] * 1000
+    assert findings(Spike(), [*rows, {"kl/k1_per_token": 0.04}], Facts())[-1].severity == "critical"
+
+
+def test_a_small_kl_may_grow_where_no_target_was_agreed():
+    slow = [{"kl/k3_per_token": 0.001 * math.sqrt(i) * factor} for i, factor in enumerate(noise(1500, 7), 1)]
+    assert findings(Ramp(), slow[:400], Facts()) == [None] * 400
+    assert all(finding is None or finding.severity == "warning" for finding in findings(Ramp(), slow, Facts()))
+
+
 def test_the_start_must_be_at_zero():
     assert findings(NonzeroStart(), [{TOKEN: 5e-4}]) == [None]
     assert findings(NonzeroStart(), [{TOKEN: 0.01}])[0].severity == "warning"
     assert findings(NonzeroStart(), [{"kl/k3_per_token": 0.2}])[0].severity == "critical"
     assert findings(NonzeroStart(), [{TOKEN: 0.2}], first=10) == [None]
+    of_a_trainer = Facts(before_updates=1)
+    assert findings(NonzeroStart(), [{TOKEN: 0.2}], of_a_trainer, first=1)[0].severity == "critical"
+    assert findings(NonzeroStart(), [{TOKEN: 0.2}] * 2, of_a_trainer)[0] is None
+    assert findings(NonzeroStart(), [{"kl/unstated_per_sequence": 0.5}])[0].severity == "warning"
 
 
 def test_a_flat_kl_is_told_where_drift_has_a_price():
@@ -134,6 +179,7 @@ def test_a_flat_kl_is_told_where_drift_has_a_price():
     assert findings(FlatAtZero(), flat, Facts(beta=0.1))[18] is None
     assert findings(FlatAtZero(), flat, Facts(beta=0.0))[-1] is None
     assert findings(FlatAtZero(), flat, Facts())[-1] is None
+    assert "with beta above 0" in findings(FlatAtZero(), flat, Facts(beta_above_zero=True))[-1].message
     assert findings(FlatAtZero(), [{TOKEN: 1e-4}] * 25, Facts(beta=0.1))[-1] is None
 
 

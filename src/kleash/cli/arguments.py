@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from kleash import __version__
 from kleash.cli.audit_arguments import add_audit
 from kleash.cli.bestofn_arguments import add_bestofn
+from kleash.cli.frontier_arguments import add_frontier, nats
 from kleash.cli.judge_arguments import add_judge
 from kleash.cli.label_arguments import add_candidates, add_label
 from kleash.cli.plan_arguments import add_plan
@@ -68,6 +69,7 @@ def parser() -> Parser:
     add_sweep(commands)
     _add_gauge(commands)
     add_bestofn(commands)
+    add_frontier(commands)
     add_plan(commands)
     labelling = add_label(commands)
     add_candidates(labelling, SETTINGS)
@@ -105,7 +107,7 @@ def _add_running(commands: Commands) -> None:
 def _add_gauge(commands: Commands) -> None:
     gauge = _command(commands, "gauge", "gauge:run", "measure how far models have moved from a reference")
     gauge.add_argument("reference", metavar="REFERENCE", help="hub id, folder, GGUF file, run or `demo`")
-    gauge.add_argument("tuned", nargs="+", metavar="TUNED", help="the same, or the folder of a PEFT adapter")
+    gauge.add_argument("tuned", nargs="*", metavar="TUNED", help="the same, or the folder of a PEFT adapter")
     given = gauge.add_argument_group("prompts and text")
     given.add_argument(
         "--prompts", metavar="FILE", help=".txt, .jsonl, .csv, .parquet or hub data set; default: built in"
@@ -124,6 +126,11 @@ def _add_gauge(commands: Commands) -> None:
     how.add_argument("--no-scale", dest="scale", action="store_false", help="leave bf16 and 4-bit rounding out")
     how.add_argument("--no-cache", dest="cache", action="store_false", help="measure anew what was measured before")
     how.add_argument("--curve", action="store_true", help="every checkpoint of a run, not its last alone")
+    how.add_argument(
+        "--dial",
+        action="store_true",
+        help="REFERENCE is a run, alone: reward and KL of its last checkpoint over the scale of its adapter",
+    )
     scores = gauge.add_argument_group("scores beside the drift")
     scores.add_argument(
         "--score",
@@ -188,6 +195,13 @@ def _add_export(commands: Commands) -> None:
         "--merge", action="store_true", help="fold the adapter into the weights and measure what that moves"
     )
     export.add_argument("--allow-suspect", action="store_true", help="export a checkpoint that lies under an alarm too")
+    export.add_argument(
+        "--max-nats",
+        type=nats,
+        metavar="NATS",
+        help="scale the adapter down until KL(policy ‖ reference) per sequence lies within NATS on held-out prompts",
+    )
+    export.add_argument("--prompts", metavar="FILE", help="prompts for --max-nats; default: the run's held-out ones")
 
 
 def _command(commands: Commands, name: str, call: str, text: str) -> ArgumentParser:

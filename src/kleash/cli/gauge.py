@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import Progress
 
+from kleash.cli.dial import show
 from kleash.cli.files import STDOUT, check_files, replace_file
 from kleash.cli.gauge_summary import print_summary
 from kleash.cli.screen import bars, screen
@@ -22,12 +23,33 @@ from kleash.report.wording import with_interval
 if TYPE_CHECKING:
     from kleash.gauge.records import Gauge, Score
 
+NOT_GIVEN: dict[str, Any] = {
+    "curve": False,
+    "lm_eval": [],
+    "fail_above": None,
+    "column": None,
+    "corpus": None,
+    "limit": None,
+    "samples": 1,
+    "max_length": 64,
+    "seed": 0,
+    "dtype": "auto",
+    "batch_size": "auto",
+    "scale": True,
+    "cache": True,
+    "scores": [],
+}
+"""What has no effect beside `--dial`, each as it is where it was not given."""
+OPTIONS = {"scale": "--no-scale", "cache": "--no-cache", "scores": "--score"}
+"""Of those, the ones that go by another name on the command line."""
+
 
 def run(
     reference: str,
     tuned: Sequence[str],
     *,
     curve: bool = False,
+    dial: bool = False,
     lm_eval: Sequence[Path] = (),
     json_path: str | None = None,
     out: Path | None = None,
@@ -40,6 +62,7 @@ def run(
         reference: the model that drift is measured from.
         tuned: the models that have moved.
         curve: each of `tuned` is a run, and all of its checkpoints are measured.
+        dial: `reference` is a run and there is no `tuned`: the scale of its adapter is varied instead.
         lm_eval: results of lm-evaluation-harness: the reference's first, then one a tuned model.
         json_path: where every number is written; `-` is standard output, and the summary goes to standard error.
         out: where the page is written.
@@ -51,6 +74,14 @@ def run(
         RunStopped: the whole interval of a model is above `fail_above`.
         KeyboardInterrupt: Ctrl-C, after what was measured so far is printed and written.
     """
+    if dial:
+        _check_alone(tuned, {"curve": curve, "lm_eval": list(lm_eval), "fail_above": fail_above, **settings})
+        show(Path(reference), prompts=settings["prompts"], json_path=json_path, out=out)
+        return
+    if not tuned:
+        raise ConfigError(
+            f"kleash gauge {reference}: nothing to measure against it. Give REFERENCE and TUNED, or a run with --dial."
+        )
     _check(json_path, out, fail_above)
     console = screen(stderr=json_path == STDOUT)
     with _bar(console) as progress:
@@ -102,6 +133,16 @@ def _with_scores(gauge: Gauge, more: Sequence[Score]) -> Gauge:
     scores = (*gauge.scores, *more)
     said = verdict(gauge.reverse, gauge.forward, gauge.corpus, gauge.scale, scores, partial=gauge.partial)
     return replace(gauge, scores=scores, verdict=said)
+
+
+def _check_alone(tuned: Sequence[str], given: dict[str, Any]) -> None:
+    """Refuse what has no effect beside `--dial`, which measures as the run itself does."""
+    if tuned:
+        raise ConfigError(f"--dial varies the adapter of one run and takes no second model. Leave {tuned[0]} out.")
+    for name, default in NOT_GIVEN.items():
+        if given[name] != default:
+            option = OPTIONS.get(name, f"--{name.replace('_', '-')}")
+            raise ConfigError(f"{option} has no effect beside --dial, which measures as the run does. Leave it out.")
 
 
 def _check(json_path: str | None, out: Path | None, fail_above: float | None) -> None:

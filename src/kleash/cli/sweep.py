@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
+
 from kleash.cli.lines import labelled
 from kleash.cli.screen import screen
 from kleash.cli.sweep_progress import points_table, read_progress, watching_sweep
+from kleash.cli.sweep_result import print_result
 from kleash.errors import EXIT_DONE, ConfigError, KleashError
 from kleash.sweep.grid import read_grid
 from kleash.sweep.machine import share_machine
@@ -46,7 +49,9 @@ def run(
         view.fact(labelled("machine", share.sentence))
         scheduler = Scheduler(sweep, share, view)
         scheduler.run()
-    _print_points(sweep, scheduler)
+    console = screen()
+    _print_points(console, sweep, scheduler)
+    print_result(console, sweep, max_nats)
     code = failure_code(scheduler.exit_codes, scheduler.states)
     if code != EXIT_DONE:
         raise PointsFailed(_unfinished(sweep, scheduler), code)
@@ -70,9 +75,8 @@ def _resumed(arguments: Sequence[str], folder: Path) -> Sweep:
     return open_sweep(folder)
 
 
-def _print_points(sweep: Sweep, scheduler: Scheduler) -> None:
+def _print_points(console: Console, sweep: Sweep, scheduler: Scheduler) -> None:
     found = {point: progress for point in sweep.points if (progress := read_progress(sweep, point)) is not None}
-    console = screen()
     console.print()
     console.print(points_table(sweep, scheduler.states, found))
     console.print()
@@ -87,7 +91,7 @@ def _unfinished(sweep: Sweep, scheduler: Scheduler) -> str:
         elif state is State.STOPPED:
             lines.append(f"{point.label} was stopped by a rule: {sweep.log(point)} says by which")
     return (
-        f"{len(lines)} of {len(sweep.points)} points did not finish.\n"
+        f"{len(lines)} of {len(sweep.points)} points did not finish, and are compared as far as they came.\n"
         + "\n".join(lines)
         + f"\n`kleash sweep --resume {sweep.folder}` tries again those that failed; the others are kept."
     )

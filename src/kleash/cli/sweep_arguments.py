@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from kleash.cli.frontier_arguments import nats
+
 TEXT = "train a run at several values of its settings, and say which value to take"
 
 
@@ -41,14 +43,3 @@ def jobs(text: str) -> int | None:
     if text.isdecimal() and int(text) > 0:
         return int(text)
     raise argparse.ArgumentTypeError(f"'{text}' is no number of points. Give auto, or 1 or more")
-
-
-def nats(text: str) -> float:
-    """A number above 0."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"'{text}' is no limit on a KL. Give nats per sequence above 0, such as 8")
-    return number

@@ -51,10 +51,10 @@ class Strand:
         if self.curve is None:
             return "No start with an error was measured beside a later point, so nothing can be fitted."
         if self.fit is None:
-            return f"{len(self.points)} points are too few to fit two numbers and to check the fit: 4 with the start do."
-        if self.smooth is None:
-            return "A curve without a form takes 5 different KLs."
-        return ""
+            return (
+                f"{len(self.points)} points are too few to fit two numbers and to check the fit: 5 with the start do."
+            )
+        return "" if self.smooth else "A curve without a form takes 5 different KLs."
 
 
 @dataclass(frozen=True, eq=False)

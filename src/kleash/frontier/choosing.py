@@ -42,7 +42,7 @@ class Choice:
         max_kl: limit that the upper end of a point's 95 % interval of KL must keep, nats per sequence.
         chosen: the best that qualifies; None where nothing does.
         runner_up: the next best.
-        nearest: of all that cannot be told apart from the best, the one with the least KL; may be the best itself.
+        nearest: of the best's method, the one with the least KL that cannot be told apart from it; may be the best.
         exclusions: all others, by reason.
     """
 
@@ -81,9 +81,7 @@ class Choice:
         apart = "told apart" if self.told_apart else "not told apart at 95 %"
         said = [f"Runner-up: {_said(self.runner_up, self.by)}; {lead} less, {apart}."]
         if self.nearest != self.chosen:
-            said.append(
-                f"Nearest to the start among those that the best cannot be told from: {_said(self.nearest, self.by)}."
-            )
+            said.append(f"As good within noise and nearest to the start: {_said(self.nearest, self.by)}.")
         return said
 
 
@@ -111,8 +109,8 @@ def choose(points: Sequence[Point], max_kl: float | None = None, by: RewardKind 
     ranked = sorted(left, key=lambda point: (-_reward(point, by).value, point.kl.value))
     if not ranked:
         return Choice(by, max_kl, None, None, None, tuple(exclusions))
-    best = _reward(ranked[0], by)
-    alike = [point for point in ranked if not best.is_above(_reward(point, by))]
+    best, method = _reward(ranked[0], by), ranked[0].source.method
+    alike = [p for p in ranked if p.source.method == method and not best.is_above(_reward(p, by))]
     nearest = min(alike, key=lambda point: point.kl.value)
     return Choice(by, max_kl, ranked[0], ranked[1] if len(ranked) > 1 else None, nearest, tuple(exclusions))
 

@@ -31,6 +31,7 @@ from kleash.frontier.curves import Curve
 from kleash.frontier.forms import Array, Form
 
 CONFIDENCE = 0.95
+LEAST_FREEDOM = 2
 ROUNDS, SETTLED = 100, 1e-10
 DIRECTIONS = 2880
 """Of the ellipse's border; ends of intervals are then exact to about a millionth of their width."""
@@ -145,14 +146,14 @@ class Fit:
 
 
 def fit(form: Form, curve: Curve) -> Fit | None:
-    """Fit a form to a curve; None where fewer points than 3 + its starts leave nothing to check the fit by.
+    """Fit a form to a curve; None where fewer than 2 degrees of freedom are left to check the fit by.
 
     Raises:
         ValueError: a standard error that is not positive.
     """
     starts = int(curve.start.max()) + 1
     freedom = len(curve.d) - starts - 2
-    if freedom < 1:
+    if freedom < LEAST_FREEDOM:
         return None
     if not (curve.stderr > 0).all():
         raise ValueError("a reward with a standard error of 0 would outweigh all others: leave it out")

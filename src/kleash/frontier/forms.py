@@ -18,7 +18,6 @@ from typing import final
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import xlogy
 
 LARGEST_EXPONENT = 300.0
 """exp of more is no KL that anything could have: counted as no peak at all."""
@@ -61,7 +60,7 @@ class BestOfNForm(Form):
     formula = "d (α − β d)"
 
     def bend(self, d: Float[Array, " K"]) -> Float[Array, " K"]:
-        """d squared."""
+        """Return d squared."""
         return d**2
 
     def bend_slope(self, d: Float[Array, " K"]) -> Float[Array, " K"]:
@@ -69,7 +68,7 @@ class BestOfNForm(Form):
         return 2 * d
 
     def peak_place(self, alpha: Float[Array, " K"], beta: Float[Array, " K"]) -> Float[Array, " K"]:
-        """alpha / (2 beta), or 0 where R falls from the start."""
+        """Alpha / (2 beta), or 0 where R falls from the start."""
         inside = np.maximum(alpha, 0) / (2 * np.where(beta > 0, beta, np.inf))
         return np.where(beta > 0, inside, _without_bend(alpha, beta))
 
@@ -81,12 +80,13 @@ class LearningForm(Form):
     formula = "d (α − β log d)"
 
     def bend(self, d: Float[Array, " K"]) -> Float[Array, " K"]:
-        """d log d, 0 at 0."""
-        return np.asarray(xlogy(d, d))
+        """Return d log d, 0 at 0."""
+        return d * np.log(np.where(d > 0, d, 1.0))
 
     def bend_slope(self, d: Float[Array, " K"]) -> Float[Array, " K"]:
         """1 + log d."""
-        return 1 + np.log(d)
+        slope: Array = 1 + np.log(d)
+        return slope
 
     def peak_place(self, alpha: Float[Array, " K"], beta: Float[Array, " K"]) -> Float[Array, " K"]:
         """exp(alpha / beta - 1)."""

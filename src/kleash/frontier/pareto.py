@@ -10,8 +10,8 @@ from kleash.frontier.points import Point, RewardKind
 def pareto_front(points: Sequence[Point], by: RewardKind) -> list[Point]:
     """Return the points that no other one dominates, by rising KL. Give points of one method.
 
-    A point is dominated by one with no less reward and no more KL, if one of the two is better by more than noise (95 %,
-    errors taken as independent). What cannot be told apart therefore stays. Points under an alarm take no part.
+    A point is dominated by one with no less reward and no more KL, if one of the two is better by more than noise
+    (95 %, errors taken as independent). What cannot be told apart therefore stays. Points under an alarm take no part.
     """
     able = [point for point in points if point.reward(by) is not None and not point.alarms]
     kept = [point for point in able if not any(_dominates(other, point, by) for other in able)]

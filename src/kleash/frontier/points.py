@@ -172,10 +172,13 @@ def read_best_of_n(path: Path | str) -> list[Point]:
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as best-of-n: {error}. `kleash bestofn --json FILE` writes it.") from error
+        raise DataError(
+            f"{path} cannot be read as best-of-n: {error}. `kleash bestofn --json FILE` writes it."
+        ) from error
     if not isinstance(found, dict) or "sizes" not in found or found.get("schema_version") != BEST_OF_N_VERSION:
         raise DataError(
-            f"{path} holds no best-of-n of version {BEST_OF_N_VERSION}. Give the file that `kleash bestofn --json FILE` wrote."
+            f"{path} holds no best-of-n of version {BEST_OF_N_VERSION}. Give the file that `kleash bestofn --json "
+            "FILE` wrote."
         )
     source = Source(str(path), BEST_OF_N, TIES, *_rewards(found["settings"].get("reward")))
     return [
@@ -200,8 +203,10 @@ def _rewards(settings: Any) -> tuple[str | None, str | None]:
 
 
 def _is_set(key: str, settings: Mapping[str, Any]) -> bool:
-    if key in ("combine", "sd_weight"):
-        return bool(settings.get("model"))
+    if key == "combine":
+        return bool(settings.get("model")) and settings.get(key) != "mean"
+    if key == "sd_weight":
+        return bool(settings.get("model")) and settings.get("combine") == "mean_minus_sd"
     return bool(settings.get(key))
 
 
@@ -241,6 +246,6 @@ def _nothing(path: Path | str, method: str, key: str | None) -> str:
             "prompts.held_out and set training.eval_every; a run that has just begun has its first one soon."
         )
     return (
-        f"{path} measured KL on held-out prompts but no reward there, neither proxy nor gold. Set reward.gold, which is "
-        "measured and never optimised."
+        f"{path} measured KL on held-out prompts but no reward there, neither proxy nor gold. Set reward.gold, which "
+        "is measured and never optimised."
     )

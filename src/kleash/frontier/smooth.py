@@ -61,9 +61,13 @@ class Smooth:
 
     @property
     def peak_kl(self) -> tuple[float, float]:
-        """Ends of the peak's 95 % interval, nats per sequence; the upper one infinite where the data end in it."""
-        places = self.d[self.in_peak] ** 2
-        return float(places[0]), math.inf if self.in_peak[-1] else float(places[-1])
+        """Ends of the peak's 95 % interval, nats per sequence; the upper one infinite where the data end in it.
+
+        They are the nearest places that do not belong to it, so that it is never narrower than the grid.
+        """
+        inside = np.flatnonzero(self.in_peak)
+        low = float(self.d[max(inside[0] - 1, 0)] ** 2)
+        return low, float(self.d[inside[-1] + 1] ** 2) if self.turns_over else math.inf
 
     @property
     def turns_over(self) -> bool:

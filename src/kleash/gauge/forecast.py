@@ -22,8 +22,8 @@ import numpy as np
 from kleash.errors import DataError
 from kleash.gauge import statistics
 from kleash.gauge.records import Estimate
-from kleash.gauge.tilting import LEAST_SCORED, Point, PromptDraws, predict, tilt
-from kleash.report.wording import number
+from kleash.gauge.tilting import LEAST_SCORED, Point, Prediction, PromptDraws, predict, tilt
+from kleash.report.wording import number, with_interval
 
 SCHEMA_VERSION = 1
 NEGLIGIBLE_KL = 0.01
@@ -164,24 +164,23 @@ def favoured(draws: Sequence[PromptDraws], beta: float) -> list[Favoured]:
 
 def suggest(points: Sequence[Point], start: Start) -> Suggestion:
     """Choose a beta by the rule of the module, from points in descending order of beta."""
-    claimed = [point for point in points if point.predicted is not None]
+    claimed = [(point.beta, point.predicted) for point in points if point.predicted is not None]
     if not claimed:
-        why = points[-1].reason if points else "no beta was asked for"
-        return Suggestion(None, None, f"Nothing can be claimed at any of these betas: {why}.")
-    if start.gold is not None and claimed[0].predicted and claimed[0].predicted.gold_per_nat:
+        return Suggestion(None, None, f"Nothing can be claimed at any of these betas: {points[-1].reason}.")
+    if claimed[0][1].gold_per_nat is not None:
         return _while_gold_rises(claimed)
     return _until_it_saturates(claimed, start)
 
 
-def _while_gold_rises(claimed: Sequence[Point]) -> Suggestion:
+def _while_gold_rises(claimed: Sequence[tuple[float, Prediction]]) -> Suggestion:
     chosen, ended = None, ""
-    for point in claimed:
-        gain = point.predicted.gold_per_nat if point.predicted else None
+    for beta, found in claimed:
+        gain = found.gold_per_nat
         if gain is None or not gain.low > 0:
-            said = "unknown" if gain is None else f"{number(gain.value)} [{number(gain.low)}, {number(gain.high)}]"
-            ended = f"at beta {number(point.beta)} a nat gains {said} of gold"
+            said = "an unknown amount" if gain is None else with_interval(gain.value, gain.low, gain.high)
+            ended = f"at beta {beta:g} a nat gains {said} of gold"
             break
-        chosen = point
+        chosen = (beta, found)
     if chosen is None:
         return Suggestion(
             None,
@@ -190,32 +189,33 @@ def _while_gold_rises(claimed: Sequence[Point]) -> Suggestion:
             "the reward before training on it.",
         )
     if ended:
-        return _suggestion(chosen, f"it is the longest leash on which gold still rises beyond its interval: {ended}")
-    return _suggestion(chosen, "gold still rises there, and these samples tell nothing about a longer leash")
+        return _suggestion(*chosen, f"it is the longest leash on which gold still rises beyond its interval: {ended}")
+    return _suggestion(*chosen, "gold still rises there, and these samples tell nothing about a longer leash")
 
 
-def _until_it_saturates(claimed: Sequence[Point], start: Start) -> Suggestion:
-    for point in claimed:
-        found = point.predicted
-        assert found is not None, "only claimed points are given"
+def _until_it_saturates(claimed: Sequence[tuple[float, Prediction]], start: Start) -> Suggestion:
+    for beta, found in claimed:
+        if found.kl.low <= 0:  # no average gain can be told
+            continue
         average = (found.reward.value - start.reward.value) / found.kl.value
         if found.reward_per_nat.value < SATURATED * average:
             return _suggestion(
-                point,
+                beta,
+                found,
                 f"one more nat gains {number(found.reward_per_nat.value)} of reward there, less than a quarter of the "
                 f"{number(average)} that a nat gained on average; there is no gold reward to choose by",
             )
     return _suggestion(
-        claimed[-1],
+        *claimed[-1],
         "these samples tell nothing about a longer leash, on which the reward would still rise; there is no gold "
         "reward to choose by",
     )
 
 
-def _suggestion(point: Point, why: str) -> Suggestion:
-    assert point.predicted is not None, "only claimed points are suggested"
-    kl = point.predicted.kl.value
-    return Suggestion(point.beta, kl, f"beta = {point.beta:g}, about {number(kl)} nats per sequence: {why}.")
+def _suggestion(beta: float, found: Prediction, why: str) -> Suggestion:
+    kl = found.kl
+    about = with_interval(kl.value, kl.low, kl.high)
+    return Suggestion(beta, kl.value, f"beta = {beta:g}, about {about} nats per sequence: {why}.")
 
 
 def _until_nothing_is_claimed(draws: Sequence[PromptDraws], spread: float) -> list[Point]:

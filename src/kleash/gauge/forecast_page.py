@@ -30,6 +30,9 @@ HOW = (
     "together."
 )
 
+MARGIN = 0.04
+"""Share of a chart's width to the left of KL 0."""
+
 Column = tuple[str, Callable[[Prediction], Estimate | None]]
 
 
@@ -55,7 +58,7 @@ def paste(found: Forecast) -> list[str]:
     beta, kl = found.suggestion.beta, found.suggestion.kl
     if beta is None or kl is None:
         return []
-    return ["[algorithm.kl]", f"beta = {beta:g}  # or, to hold the KL itself: target_nats_per_sequence = {kl:.2g}"]
+    return ["[algorithm.kl]", f"beta = {beta:g}  # or, to hold the KL itself: target_nats_per_sequence = {kl:.3g}"]
 
 
 def notes(found: Forecast) -> list[str]:
@@ -92,7 +95,6 @@ def _all_numbers(found: Forecast) -> tuple[list[str], list[list[str]]]:
         ("reward", lambda one: one.reward),
         *([("gold", lambda one: one.gold)] if with_gold else []),
         ("length", lambda one: one.length),
-        ("reward per nat", lambda one: one.reward_per_nat),
         *([("gold per nat", lambda one: one.gold_per_nat)] if with_gold else []),
     ]
     return _rows(found, chosen)
@@ -113,7 +115,7 @@ def _header(found: Forecast) -> Html:
     said = join(Html(f'<span class="fact">{escape(fact)}</span>') for fact in facts)
     title = Html(f'<div class="run"><h1>Plan: {escape(short_name(found.model))}</h1>{said}</div>')
     lines = escape("\n".join(paste(found)))
-    pasted = Html(f'<p class="aside"><code style="white-space: pre-wrap">{lines}</code></p>') if lines else Html()
+    pasted = Html(f'<pre class="aside"><code>{lines}</code></pre>') if lines else Html()
     sentences = " ".join(f"{note[:1].upper()}{note[1:]}." for note in notes(found))
     texts = (" ".join(WHAT_IT_IS), HOW, sentences)
     asides = join(Html(f'<p class="aside">{escape(text)}</p>') for text in texts if text)
@@ -155,21 +157,23 @@ def _chart(title: str, unit: str, curve: Curve) -> Html:
     lowest = min(one.ends[0] for _, one in curve.points)
     highest = max(one.ends[1] for _, one in curve.points)
     near = (0.0,) if lowest <= 0 <= highest else ()
-    across = (0.0, max(x for x, _ in curve.points) or 1.0)
+    longest = max(x for x, _ in curve.points) or 1.0
+    across = (-MARGIN * longest, longest)
     return interval_curves(title, [curve], unit=unit, axis="nats", across=across, include=near)
 
 
 def _numbers(found: Forecast) -> Html:
     headers, rows = _all_numbers(found)
-    caption = (
-        "95 % intervals over prompts. KL in nats per sequence and per token, length in tokens. Per nat: what one more "
-        "nat of KL gains. Small-KL law: Var(reward) / (2 beta²), nats per sequence, to hold the KL against while it is "
-        "well below 1."
-    )
     start = found.start
     facts = [f"reward {_said(start.reward)}", f"length {_said(start.length)} tokens"]
     facts += [f"gold {_said(start.gold)}"] if start.gold else []
-    return join([prose(f"The reference: {', '.join(facts)}."), table(headers, rows, caption=caption, numeric=headers)])
+    text = prose(
+        f"The reference has {', '.join(facts)}. One more nat of KL gains beta of the reward that is optimised; gold",
+        "per nat is what it gains of gold. The small-KL law, Var(reward) / (2 beta²), is there to hold the KL against",
+        "while it is well below 1.",
+    )
+    caption = "KL in nats per sequence and per token, length in tokens; 95 % intervals over prompts."
+    return join([text, table(headers, rows, caption=caption, numeric=headers)])
 
 
 def _favoured(found: Forecast) -> Html:

@@ -5,7 +5,8 @@ the reference with rewards r_i stand for it with the weights w_i ∝ exp(r_i / b
 
     E*[v] = sum_i w_i v_i,   log Z = log mean_i exp(r_i / beta),   KL = E*[r] / beta - log Z   nats per sequence.
 
-From few samples all three are biased: log Z and the KL lie low, and no G samples show more than log G nats. So:
+From few samples all three are biased: log Z lies low, and where the optimum is far so does the KL, for no G samples
+show more than log G nats. So:
 
 * each prompt's numbers are jackknifed (one sample left out at a time), which takes the bias of order 1 / G off;
 * an interval is the bootstrap over prompts, and each arm grows by twice what half of the samples would have said

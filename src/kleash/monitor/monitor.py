@@ -12,15 +12,23 @@ from kleash.monitor.rules.table import make_rules
 from kleash.runs.records import SEVERITIES, Event, Severity, Step
 
 QUIET_STEPS = 20
-"""Steps without a finding after which an alarm is over: one that flickers is told once."""
+"""Recorded steps without a finding after which an alarm is over: one that flickers is told once."""
 
 
 @dataclass
 class _Alarm:
-    """An alarm that is open: the event that told of it, and when and how badly its rule last found something."""
+    """An alarm that is open: the event that told of it, and when and how badly its rule last found something.
+
+    Args:
+        event: of its highest severity so far.
+        last_found: the step.
+        last_row: the same, counted in recorded steps.
+        last_severity: as it was there.
+    """
 
     event: Event
     last_found: int
+    last_row: int
     last_severity: Severity
 
 
@@ -48,12 +56,13 @@ class Monitor:
         return [
             replace(alarm.event, severity=alarm.last_severity)
             for alarm in self._alarms.values()
-            if alarm.last_found == self._history.now
+            if alarm.last_row == self._rows
         ]
 
     def observe(self, step: Step) -> list[Event]:
         """Take a step in and return what it begins, makes worse or ends."""
         self._history.push(step)
+        self._rows += 1
         events = []
         for rule in self._rules:
             finding = rule(self._history, self._facts)
@@ -74,20 +83,20 @@ class Monitor:
         return events
 
     def _start(self) -> None:
-        self._history = History()
+        self._history, self._rows = History(), 0
         self._rules = [rule for rule in make_rules() if rule.name not in self._ignore]
         self._alarms: dict[str, _Alarm] = {}
 
     def _told(self, rule: Rule, finding: Finding | None, step: int) -> list[Event]:
         alarm = self._alarms.get(rule.name)
         if finding is None:
-            if alarm is None or step - alarm.last_found < QUIET_STEPS:
+            if alarm is None or self._rows - alarm.last_row < QUIET_STEPS:
                 return []
             del self._alarms[rule.name]
-            why = f"nothing was found in the {QUIET_STEPS} steps since then"
+            why = f"nothing was found in the {QUIET_STEPS} recorded steps since then"
             return [_end(alarm.event, step, last=alarm.last_found, why=why)]
         if alarm is not None:
-            alarm.last_found, alarm.last_severity = step, finding.severity
+            alarm.last_found, alarm.last_row, alarm.last_severity = step, self._rows, finding.severity
             if _rank(finding) <= SEVERITIES.index(alarm.event.severity):
                 return []
         began = finding.began if alarm is None or alarm.event.began is None else min(finding.began, alarm.event.began)
@@ -101,7 +110,7 @@ class Monitor:
             causes=finding.causes or rule.causes,
             advice=rule.advice,
         )
-        self._alarms[rule.name] = _Alarm(event, step, finding.severity)
+        self._alarms[rule.name] = _Alarm(event, step, self._rows, finding.severity)
         return [event]
 
 

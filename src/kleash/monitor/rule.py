@@ -35,15 +35,17 @@ class Facts:
 
     Args:
         beta: of a leash that does not move; None where it is not known or is logged as `control/beta`.
+        beta_above_zero: whether it is known to be above 0 though its value is not.
         target_key: which KL a controller holds at `control/target`; None where there is no target.
-        steps: how many steps the run has planned; None where it is not known.
+        before_updates: the step that was measured before any update; trainers that count updates write 1.
         reference: numbers of the reference's own replies (keys of `kleash.metrics`); empty: those of the first
             step that measures a key stand in.
     """
 
     beta: float | None = None
+    beta_above_zero: bool = False
     target_key: str | None = None
-    steps: int | None = None
+    before_updates: int = 0
     reference: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -76,5 +78,8 @@ class Rule(Protocol):
         ...
 
     def __call__(self, history: History, facts: Facts) -> Finding | None:
-        """Look at the newest step. Called once a step, in order."""
+        """Look at the newest step. Called once a step, in order.
+
+        A rule that got no number to look at in this step answers as it did the last time: no news is not good news.
+        """
         ...

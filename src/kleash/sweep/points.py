@@ -102,10 +102,14 @@ def _names(combinations: Sequence[Mapping[str, str]]) -> list[str]:
     shorts = short_keys(combinations[0])
     names: list[str] = []
     for values in combinations:
-        words = [f"{shorts[key]}_{re.sub(r'[^A-Za-z0-9.+-]+', '_', value)}" for key, value in values.items()]
-        name = "-".join(word.strip("_")[: LONGEST_VALUE + len(word.partition("_")[0])] for word in words)
+        name = "-".join(f"{shorts[key]}_{_plain(value)}" for key, value in values.items())
         names.append(name if name not in names else f"{name}-{len(names) + 1}")
     return names
+
+
+def _plain(value: str) -> str:
+    """Return a value as part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9.+-]+", "_", value).strip("_")[:LONGEST_VALUE] or "empty"
 
 
 def _given(loaded: Loaded) -> dict[str, Any]:

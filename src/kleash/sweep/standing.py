@@ -36,7 +36,7 @@ def standing(run_dir: Path) -> Standing:
     if not run_dir.exists():
         return Standing.TO_START
     if _is_bare_start(run_dir):
-        shutil.rmtree(run_dir)
+        _remove(run_dir)
         return Standing.TO_START
     with RunReader(run_dir) as reader:
         status, steps = reader.status, reader.counts().steps
@@ -48,12 +48,20 @@ def standing(run_dir: Path) -> Standing:
     if checkpoint is not None:
         return Standing.TO_RESUME
     if steps == 0 and name == run_dir.name:
-        shutil.rmtree(run_dir)
+        _remove(run_dir)
         return Standing.TO_START
     raise RunDirError(
         f"{run_dir} has {steps} steps of the run '{name}' but no checkpoint to resume from. Put its checkpoints back, "
         "or move the folder away to train this point anew."
     )
+
+
+def _remove(run_dir: Path) -> None:
+    """Remove all of it or, if this process dies, none that would be found again."""
+    aside = run_dir.with_name(f".{run_dir.name}.unfinished")
+    shutil.rmtree(aside, ignore_errors=True)
+    run_dir.rename(aside)
+    shutil.rmtree(aside)
 
 
 def _is_bare_start(run_dir: Path) -> bool:

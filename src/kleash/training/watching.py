@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kleash.config.algorithms import Dpo
+from kleash.config.loader import to_dict
 from kleash.config.schema import RunConfig
 from kleash.monitor.actions import ROLL_BACK, Action, not_rolled_back
+from kleash.monitor.facts import facts_of_run
 from kleash.monitor.ladder import Ladder
 from kleash.monitor.monitor import Monitor
-from kleash.monitor.rule import Facts
 from kleash.monitor.suspects import calm
 from kleash.runs.records import Event, Step
 from kleash.training.checkpoints import newest_trusted, on_disk
-
-HELD_OUT = "eval/"
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class Watch:
     def _observe(self, row: Step) -> list[Event]:
         if not self._begun:
             self._begun = True
-            self._monitor = Monitor(facts_of(self._config, row), ignore=self._config.monitor.ignore)
+            self._monitor = Monitor(facts_of_run(to_dict(self._config), row), ignore=self._config.monitor.ignore)
         return self._monitor.observe(row)
 
     def _newest_trusted(self, step: int) -> tuple[int, Path] | None:
@@ -109,14 +107,3 @@ class Watch:
         folders = {saved: folder for saved, folder in on_disk(self._checkpoints).items() if saved <= step}
         newest = newest_trusted(folders, self.events, self._config.training)
         return None if newest is None else (newest, folders[newest])
-
-
-def facts_of(config: RunConfig, first: Step) -> Facts:
-    """What rules may know besides the numbers of the steps: `first` has those of the evaluation before training."""
-    beta = config.algorithm.beta if isinstance(config.algorithm, Dpo) else None
-    reference = {
-        key.removeprefix(HELD_OUT): value
-        for key, value in first.metrics.items()
-        if key.startswith(HELD_OUT) and value is not None and first.step == 0
-    }
-    return Facts(beta=beta, steps=config.training.steps, reference=reference)

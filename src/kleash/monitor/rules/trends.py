@@ -222,6 +222,25 @@ class Watch:
         return severity, standing.baseline, "its baseline"
 
 
+def span(track: Track, window: int) -> str:
+    """Return the newest measurements of a number in words, for a message.
+
+    "the last 10 steps" where they are one step apart, else "the last 10 measurements (steps 90 to 180)"; of a single
+    one "step 90".
+
+    Args:
+        track: of the number; not empty.
+        window: how many measurements are meant; all where there are fewer.
+    """
+    steps = track.steps(window)
+    first, last, count = int(steps[0]), int(steps[-1]), len(steps)
+    if count == 1:
+        return f"step {last:,}"
+    if last - first == count - 1:
+        return f"the last {count} steps"
+    return f"the last {count} measurements (steps {first:,} to {last:,})"
+
+
 def fresh(history: History, key: str) -> float | None:
     """Return what the newest step measured; None where it did not, or where that is no finite number."""
     value = history.fresh.get(key)
