@@ -20,6 +20,9 @@ class Metric:
     high: str = ""
 
 
+HELD_OUT = "eval/"
+"""Before the key of a number that was measured on held-out prompts."""
+
 _ALL = (
     Metric("reward/proxy", "Reward", "reward", "Weighted sum of the reward functions, mean over scored sequences, before shaping.", "the proxy is pleased; read it beside the KL"),
     Metric("reward/shaped", "Shaped reward", "reward", "What the policy is trained on: after rescaling, clipping and penalties."),
@@ -108,8 +111,8 @@ FUNCTION_PREFIX = "reward/function/"
 
 
 def lookup(key: str) -> Metric:
-    """The declaration of a key, with or without `eval/`; KeyError if it was never declared."""
-    key = key.removeprefix("eval/")
+    """The declaration of a key, with or without `HELD_OUT`; KeyError if it was never declared."""
+    key = key.removeprefix(HELD_OUT)
     if key.startswith(FUNCTION_PREFIX):
         name = key.removeprefix(FUNCTION_PREFIX)
         return Metric(key, f"Reward of {name}", "reward", f"Mean of the function {name} alone, unweighted.")

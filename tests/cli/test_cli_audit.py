@@ -7,7 +7,7 @@ from foreign_logs import event_file, json_lines, trainer_state
 
 from kleash.cli.main import main
 from kleash.monitor.rule import Finding
-from kleash.runs.records import Cause, Checkpoint, Step
+from kleash.runs.records import Cause, Checkpoint, Event, Step
 from kleash.runs.writer import RunWriter
 
 HISTORY = [
@@ -110,10 +110,52 @@ def test_json_holds_everything(trl, finds, capsys, tmp_path):
             "causes": [{"text": "one odd batch", "check": "its samples"}], "advice": "Look at them.",
         }
     ]  # fmt: skip
+    assert whole["alarms_from"] == "rules"
     assert whole["suspect_checkpoints"] == [{"step": 2, "path": str(trl / "checkpoint-2"), "alarms": ["kl/spike"]}]
     assert main(["audit", str(trl), "--json", str(tmp_path / "audit.json")]) == 4
     assert json.loads((tmp_path / "audit.json").read_text()) == whole
     assert "Last numbers" in capsys.readouterr().out
+
+
+def test_a_watched_run_is_told_as_it_was_recorded(tmp_path, finds, capsys):
+    finds("critical")
+    path = tmp_path / "run"
+    with RunWriter.create(path, {"monitor": {"ignore": ["kl/spike"]}}, {}) as writer:
+        for step in range(4):
+            writer.write_step(Step(step, {"kl/exact_per_sequence": 1.0}))
+    assert main(["audit", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "None was recorded in training." in out
+    assert "this log has 4 of its KL, so that only fixed limits were applied." in " ".join(out.split())
+    with RunWriter.resume(path, 3) as writer:
+        writer.write_event(Event(3, "warning", "length/blow_up", "Longer.", began=2))
+        writer.write_event(Event(3, "critical", "action/stop", "The run ends here."))
+    assert main(["audit", str(path), "--json"]) == 4
+    printed = capsys.readouterr()
+    assert "As the run recorded them while it was trained." in printed.err
+    whole = json.loads(printed.out)
+    assert [(alarm["name"], alarm["began"]) for alarm in whole["alarms"]] == [("length/blow_up", 2)]
+    assert whole["alarms_from"] == "record"
+    assert whole["health_notes"] == [
+        "Change rules need about 230 measurements of a series; this log has 4 of its KL, so that only fixed limits were "
+        "applied."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (["--beta", "0.5"], "--beta 0.5: {path} is a Kleash run that was watched while it was trained"),
+        (["--trainer", "TRL GRPO"], "{path} is a Kleash run: its numbers have the catalogue's names already"),
+        (["--column", "a=kl/k3_per_token"], "so that --column a=kl/k3_per_token would change nothing. Leave it out."),
+    ],
+)
+def test_what_would_change_nothing_of_a_kleash_run_is_refused(tmp_path, finds, capsys, option, words):
+    path = tmp_path / "run"
+    with RunWriter.create(path, {"monitor": {}}, {}) as writer:
+        writer.write_step(Step(0, {"kl/exact_per_sequence": 0.0}))
+    assert main(["audit", str(path), *option]) == 2
+    assert words.format(path=path) in capsys.readouterr().err
 
 
 def test_a_kleash_run_shows_the_kl_that_matters_and_its_suspects(tmp_path, finds, capsys):
@@ -127,6 +169,7 @@ def test_a_kleash_run_shows_the_kl_that_matters_and_its_suspects(tmp_path, finds
         writer.write_checkpoint(Checkpoint(3, path / "checkpoints" / "step_3"))
     assert main(["audit", str(path)]) == 4
     out = capsys.readouterr().out
+    assert "The run was trained without a monitor; its steps were shown to the rules now." in out
     assert "KL to the reference, nats per sequence" in out
     assert "kl/class_word" not in out
     assert "Reward, held out" in out

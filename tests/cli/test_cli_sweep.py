@@ -3,21 +3,30 @@
 Points are trained by a stand-in that writes run directories without a model, but for the last test.
 """
 
+import io
 import os
 import re
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from sweep_process import STEPS, starts, sweep, sweep_process, wait_until, write_settings
+from rich.console import Console
+from sweep_process import FILE, STEPS, starts, sweep_process, wait_until, write_settings
 
 from kleash.cli import sweep as command
 from kleash.cli.arguments import Parser
+from kleash.cli.main import main
 from kleash.cli.sweep_arguments import add_sweep
+from kleash.cli.sweep_progress import Terminal
 from kleash.errors import ConfigError
 from kleash.runs.reader import RunReader
+from kleash.sweep import scheduler
+from kleash.sweep.record import open_sweep
+from kleash.sweep.scheduler import State
 
 BETAS = "algorithm.kl.beta=0,0.05,0.1,0.2,0.4"
 NAMES = ["beta_0", "beta_0.05", "beta_0.1", "beta_0.2", "beta_0.4"]
@@ -28,6 +37,20 @@ SWEEP = Path("out/run-beta")
 def folder(tmp_path):
     write_settings(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def run_sweep(folder, monkeypatch, capsys):
+    """Run a sweep in the folder to its end: exit code, standard output, standard error."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(scheduler, "KLEASH", (sys.executable, FILE))
+
+    def run(*words):
+        code = main(["sweep", *words])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
 
 
 def status(run_dir):
@@ -74,8 +97,8 @@ def killed(folder, *words, after, everything):
     return children
 
 
-def test_every_point_is_trained_once_and_a_value_recommended(folder):
-    code, out, error = sweep(folder, "run.toml", BETAS, "--jobs", "3")
+def test_every_point_is_trained_once_and_a_value_recommended(folder, run_sweep):
+    code, out, error = run_sweep("run.toml", BETAS, "--jobs", "3")
     assert (code, error) == (0, "")
     assert sorted(starts(folder)) == [f"start {name}" for name in NAMES]
     for name in NAMES:
@@ -90,12 +113,12 @@ def test_every_point_is_trained_once_and_a_value_recommended(folder):
     assert all(f"{SWEEP}/{name}" in page for name in NAMES)
 
 
-def test_finished_points_are_not_repeated(folder):
-    sweep(folder, "run.toml", "training.seed=0,1")
+def test_finished_points_are_not_repeated(folder, run_sweep):
+    run_sweep("run.toml", "training.seed=0,1")
     points = [folder / "out" / "run-seed" / name for name in ("seed_0", "seed_1")]
     before = [files_of(point) for point in points]
     for words in (("run.toml", "training.seed=0,1"), ("--resume", "out/run-seed")):
-        code, out, _ = sweep(folder, *words)
+        code, out, _ = run_sweep(*words)
         assert code == 0
         assert "finished   seed=0: already" in out
         assert [files_of(point) for point in points] == before
@@ -103,7 +126,7 @@ def test_finished_points_are_not_repeated(folder):
 
 
 @pytest.mark.parametrize("everything", [True, False])
-def test_after_kill_9_finished_points_are_kept_and_the_others_resumed(folder, everything):
+def test_after_kill_9_finished_points_are_kept_and_the_others_resumed(folder, run_sweep, everything):
     first, third = (folder / SWEEP / name for name in (NAMES[0], NAMES[2]))
 
     def in_the_middle():
@@ -115,7 +138,7 @@ def test_after_kill_9_finished_points_are_kept_and_the_others_resumed(folder, ev
     assert status(first)[0] == "finished"
     assert status(third)[0] == ("running" if everything else "interrupted")
     assert not (folder / SWEEP / "frontier.html").exists()
-    code, out, _ = sweep(folder, "run.toml", BETAS, "--jobs", "2")
+    code, out, _ = run_sweep("run.toml", BETAS, "--jobs", "2")
     assert code == 0
     assert files_of(first) == before
     assert [status(folder / SWEEP / name)[0] for name in NAMES] == ["finished"] * 5
@@ -148,7 +171,7 @@ def test_a_point_that_a_survivor_still_trains_is_waited_for(folder):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_sweep_leaves_checkpoints_and_no_child(folder, number):
+def test_an_interrupted_sweep_leaves_checkpoints_and_no_child(folder, run_sweep, number):
     points = [folder / SWEEP / name for name in NAMES[:2]]
     process = sweep_process(folder, "run.toml", BETAS, "--jobs", "2")
     wait_until(lambda: all(steps_of(point) > 1 for point in points))
@@ -160,19 +183,19 @@ def test_an_interrupted_sweep_leaves_checkpoints_and_no_child(folder, number):
     assert children_of(folder) == []
     assert [status(point)[0] for point in points] == ["interrupted"] * 2
     assert len(starts(folder)) == 2
-    code, _, _ = sweep(folder, "--resume", str(SWEEP))
+    code, _, _ = run_sweep("--resume", str(SWEEP))
     assert code == 0
     assert starts(folder)[2:].count("resume beta_0") == 1
     assert status(points[0])[0] == "finished"
 
 
-def test_a_start_that_was_killed_before_its_first_checkpoint_starts_anew(folder):
-    sweep(folder, "run.toml", "algorithm.kl.beta=0,0.05")
+def test_a_start_that_was_killed_before_its_first_checkpoint_starts_anew(folder, run_sweep):
+    run_sweep("run.toml", "algorithm.kl.beta=0,0.05")
     started = folder / SWEEP / "beta_0.05"
     for path in sorted(started.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     (started / "run.db").touch()
-    code, _, _ = sweep(folder, "run.toml", "algorithm.kl.beta=0,0.05")
+    code, _, _ = run_sweep("run.toml", "algorithm.kl.beta=0,0.05")
     assert code == 0
     assert starts(folder).count("start beta_0.05") == 2
     assert status(started)[0] == "finished"
@@ -187,8 +210,8 @@ def test_a_start_that_was_killed_before_its_first_checkpoint_starts_anew(folder)
         ("0.4,0.01", 2, "failed     learning_rate=0.4: its process was ended by SIGKILL and said no more"),
     ],
 )
-def test_a_point_that_fails_does_not_stop_the_others(folder, rates, code, said):
-    found, out, error = sweep(folder, "run.toml", f"training.learning_rate={rates}", "--jobs", "4")
+def test_a_point_that_fails_does_not_stop_the_others(folder, run_sweep, rates, code, said):
+    found, out, error = run_sweep("run.toml", f"training.learning_rate={rates}", "--jobs", "4")
     assert found == code
     assert said in out
     assert "finished   learning_rate=0.01" in out
@@ -197,16 +220,16 @@ def test_a_point_that_fails_does_not_stop_the_others(folder, rates, code, said):
     assert "`kleash sweep --resume out/run-learning_rate` tries again those that failed" in error
 
 
-def test_stopped_points_are_kept_and_failed_ones_tried_again(folder):
+def test_stopped_points_are_kept_and_failed_ones_tried_again(folder, run_sweep):
     words = ("run.toml", "training.learning_rate=0.3,0.2", "--jobs", "2")
-    sweep(folder, *words)
-    code, out, _ = sweep(folder, *words)
+    run_sweep(*words)
+    code, out, _ = run_sweep(*words)
     assert code == 2
     assert "stopped    learning_rate=0.3: already" in out
     assert starts(folder)[2:] == ["resume learning_rate_0.2"]
 
 
-def test_a_change_to_the_file_does_not_reach_points_that_start_later(folder):
+def test_a_change_to_the_file_does_not_reach_points_that_start_later(folder, run_sweep):
     process = sweep_process(folder, "run.toml", "algorithm.kl.beta=0,0.05", "--jobs", "1")
     wait_until(lambda: steps_of(folder / SWEEP / "beta_0") > 0)
     file = folder / "run.toml"
@@ -215,18 +238,54 @@ def test_a_change_to_the_file_does_not_reach_points_that_start_later(folder):
     process.communicate(timeout=30)
     with RunReader(folder / SWEEP / "beta_0.05") as reader:
         assert reader.config["training"]["eval_every"] == 4
-    code, _, error = sweep(folder, "run.toml", "algorithm.kl.beta=0,0.05")
+    code, _, error = run_sweep("run.toml", "algorithm.kl.beta=0,0.05")
     assert code == 2
     assert "is a sweep of other settings: training.eval_every is 4 there and 1 here" in error
 
 
-def test_seeds_are_summed_up_and_a_limit_is_kept(folder):
-    code, out, _ = sweep(folder, "run.toml", "algorithm.kl.beta=0.05,0.2", "training.seed=0,1", "--max-nats", "2")
+def test_seeds_are_summed_up_and_a_limit_is_kept(folder, run_sweep):
+    code, out, _ = run_sweep("run.toml", "algorithm.kl.beta=0.05,0.2", "training.seed=0,1", "--max-nats", "2")
     assert code == 0
     assert "Take beta=0.2: proxy 0.9650 ± 0.0050" in out
     assert "the best of 2 values within 2 nats per sequence" in out
     assert "± is over 2 seeds" in out
     assert re.search(r"beta=0\.2 .* 2 of 2 +take", out)
+
+
+def test_rewards_that_cannot_be_ranked_end_without_a_recommendation(folder, run_sweep):
+    code, out, _ = run_sweep("run.toml", "reward=json:dumps,json:loads", "--jobs", "2")
+    assert code == 0
+    assert "note       no value is recommended: The points have different proxy rewards" in out
+    assert "Take" not in out
+    assert not (folder / "out" / "run-reward" / "frontier.html").exists()
+
+
+def test_points_without_an_evaluation_are_named(folder, run_sweep):
+    run_sweep("run.toml", "training.seed=0,1", "--jobs", "2")
+    with sqlite3.connect(folder / "out" / "run-seed" / "seed_1" / "run.db") as connection:
+        connection.execute("DELETE FROM metrics WHERE key LIKE 'eval/%'")
+    connection.close()
+    code, out, _ = run_sweep("--resume", "out/run-seed")
+    assert code == 0
+    assert "note       seed=1 is not compared: out/run-seed/seed_1 has no held-out evaluation that measured KL" in out
+    assert "the run does not qualify: seed 1: nothing was measured on held-out prompts." in out
+
+
+def test_a_terminal_keeps_a_line_for_each_point(folder, run_sweep):
+    run_sweep("run.toml", "algorithm.kl.beta=0,0.05")
+    opened = open_sweep(folder / SWEEP)
+    first, second = opened.points
+    shutil.rmtree(opened.run_dir(second))
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    terminal = Terminal(opened, console)
+    with terminal.live:
+        terminal.moved(first, State.RUNNING, "resumed")
+        terminal.show({first: State.RUNNING, second: State.WAITING})
+        terminal.live.refresh()
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
+    assert "running    beta=0: resumed" in text
+    assert re.search(r"beta=0 +running +8/8 +reward 0\.840 +3\.50 nats per sequence", text)
+    assert re.search(r"beta=0\.05 +waiting +– +– +– +–", text)
 
 
 def parsed(*words):

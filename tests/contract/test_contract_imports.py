@@ -14,8 +14,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src"
 WITHOUT_TORCH = (
-    "errors", "choices", "metrics", "config", "runs", "data", "labels", "report", "control", "monitor", "frontier", "sweep",
-    "web", "demo",
+    "errors", "choices", "metrics", "config", "runs", "data", "labels", "report", "control", "monitor", "web", "demo",
+    "frontier", "sweep",
 )  # fmt: skip
 HELP_SECONDS = 1.0
 

@@ -48,7 +48,7 @@ def flat_learning(d):
 CASES = {
     "best of n": (best_of_n, BEST_OF_N, 0.65 / 0.5, 2.4, 10, 0.03, 1.0),
     "learning": (learning, LEARNING, math.exp(0.75), 4.0, 12, 0.04, 1.0),
-    "a flat top, half of it beyond the data": (flat_learning, LEARNING, math.exp(0.35 / 0.154 - 1), 4.0, 12, 0.04, 1.0),
+    "a flat top near the end of the data": (flat_learning, LEARNING, math.exp(0.35 / 0.154 - 1), 4.0, 12, 0.04, 1.0),
     "a peak beyond the data": (best_of_n, BEST_OF_N, 0.65 / 0.5, 0.9, 8, 0.02, 1.0),
     "six points": (learning, LEARNING, math.exp(0.75), 4.0, 6, 0.04, 1.0),
     "errors twice as large as they say": (learning, LEARNING, math.exp(0.75), 4.0, 12, 0.04, 2.0),

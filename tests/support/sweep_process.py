@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+FILE = __file__
 STEP_SECONDS = 0.08
 STEPS = 8
 LEARNING_RATES = {"stops": 0.3, "fails": 0.2, "breaks": 0.1, "is killed": 0.4}
@@ -46,13 +47,6 @@ def sweep_process(folder: Path, *words: str) -> subprocess.Popen[str]:
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         start_new_session=True,
     )
-
-
-def sweep(folder: Path, *words: str) -> tuple[int, str, str]:
-    """Run a sweep to its end: exit code, standard output, standard error."""
-    process = sweep_process(folder, *words)
-    out, error = process.communicate(timeout=60)
-    return process.returncode, out, error
 
 
 def starts(folder: Path) -> list[str]:
@@ -157,7 +151,7 @@ def _trouble(writer: object, rate: float) -> int:
         return 2
     if kind == "breaks":
         writer.set_status("failed", "a bug")
-        print("ZeroDivisionError: division by zero", file=sys.stderr)
+        print("ZeroDivisionError: division by zero\nThis is a fault in Kleash.", file=sys.stderr)
         return 1
     if kind == "is killed":
         os.kill(os.getpid(), signal.SIGKILL)

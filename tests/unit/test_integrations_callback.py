@@ -2,6 +2,7 @@ import copy
 import json
 import logging
 import math
+import sqlite3
 import sys
 
 import numpy as np
@@ -272,9 +273,60 @@ def test_a_second_training_in_the_same_folder_gets_a_run_of_its_own(tmp_path, ti
     assert names == ["kleash", "kleash-2", "kleash-3"]
 
 
+def test_the_same_callback_serves_a_second_training(tmp_path, tiny_model_dir):
+    model, tokenizer = load(tiny_model_dir)
+    measured = callback()
+    trainer = trainer_of(model, tokenizer, tmp_path, measured, max_steps=1)
+    names = []
+    for _ in range(2):
+        trainer.train()
+        names.append(measured.run_dir)
+    assert names == [tmp_path / "kleash", tmp_path / "kleash-2"]
+    assert [RunReader(path).status for path in names] == ["finished", "finished"]
+
+
+def test_a_second_training_of_one_callback_does_not_take_the_run_that_was_named(tmp_path, tiny_model_dir):
+    model, tokenizer = load(tiny_model_dir)
+    trainer = trainer_of(model, tokenizer, tmp_path, callback(run_dir=tmp_path / "run"), max_steps=1)
+    trainer.train()
+    with pytest.raises(RunDirError, match=r"run exists: run_dir names it"):
+        trainer.train()
+
+
+def test_the_same_callback_goes_on_with_its_run(tmp_path, tiny_model_dir):
+    model, tokenizer = load(tiny_model_dir)
+    measured = callback()
+    trainer = trainer_of(with_lora(model), tokenizer, tmp_path, measured, save_strategy="steps", save_steps=2)
+    trainer.train()
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert measured.run_dir == tmp_path / "kleash"
+    with RunReader(measured.run_dir) as run:
+        assert [step.step for step in run.steps()] == [0, 1, 2, 3, 4]
+
+
+def test_a_resumed_training_keeps_the_checkpoint_that_it_resumes_from(tmp_path, tiny_model_dir):
+    """It was saved between two logged steps: the record ends at 2, the checkpoint is of 5."""
+    saving = {"save_strategy": "steps", "save_steps": 5, "logging_steps": 100, "max_steps": 7}
+    trained(tmp_path, tiny_model_dir, callback(every=2), {}, **saving | {"max_steps": 5, "logging_steps": 100})
+    with sqlite3.connect(tmp_path / "kleash" / "run.db") as database:
+        for table in ("steps", "metrics", "samples"):
+            database.execute(f"DELETE FROM {table} WHERE step > 2")
+    database.close()
+    resumed = callback(every=2, run_dir=tmp_path / "kleash")
+    model, tokenizer = load(tiny_model_dir)
+    trainer = trainer_of(with_lora(model), tokenizer, tmp_path, resumed, **saving)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
+    with RunReader(resumed.run_dir) as run:
+        assert [saved.step for saved in run.checkpoints()] == [5, 7]
+        assert [step.step for step in run.steps()] == [0, 2, 6, 7]
+
+
 def test_a_run_directory_that_is_taken_is_refused(tmp_path, tiny_model_dir):
     trained(tmp_path / "a", tiny_model_dir, callback(run_dir=tmp_path / "run"), max_steps=1)
-    with pytest.raises(RunDirError, match=r"The run .*run exists"):
+    with pytest.raises(
+        RunDirError,
+        match=r"The run .*run exists: run_dir names it.*leave run_dir out .*resume_from_checkpoint=\.\.\.\)",
+    ):
         trained(tmp_path / "b", tiny_model_dir, callback(run_dir=tmp_path / "run"), max_steps=1)
 
 

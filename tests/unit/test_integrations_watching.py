@@ -47,6 +47,16 @@ def test_log_ratios_come_out_of_dpos_rewards_when_beta_is_known():
     assert "preference/chosen_drift" not in translated(logs, "TRL DPO", None)
 
 
+@pytest.mark.parametrize("trainer", ["TRL SFT", "TRL DPO", "TRL KTO"])
+def test_the_entropy_on_given_text_is_not_the_policys(trainer):
+    assert (
+        translated({"entropy": 1.5, "loss": 2.0, "grad_norm": 0.5}, trainer, 0.1)
+        .keys()
+        .isdisjoint({"entropy/per_token", "eval/entropy/per_token"})
+    )
+    assert translated({"entropy": 1.5}, "TRL GRPO", 0.1) == {"entropy/per_token": 1.5}
+
+
 def test_a_trainers_own_evaluation_is_left_out():
     assert translated({"eval_loss": 1.0, "eval_reward": 2.0, "epoch": 1.0}, "TRL GRPO", 0.1) == {}
 
@@ -66,7 +76,7 @@ def test_a_measured_key_is_never_mixed_with_the_trainers(monkeypatch):
     """The trainer's entropy is that of other prompts: seen beside the measured one it would look like a jump."""
     rule = Alarm(lambda step: False)
     only(monkeypatch, rule)
-    watch = Watch(Ladder((), act_on="critical", patience=1), steps=10)
+    watch = Watch(Ladder((), act_on="critical", patience=1))
     watch(Step(0, {"eval/entropy/per_token": 2.0}, {"eval/entropy/per_token": 0.1}))
     watch(Step(1, {"entropy/per_token": 5.0, "reward/proxy": 0.5}))
     watch(Step(2, {"entropy/per_token": 5.0, "reward/proxy": 0.6, "eval/entropy/per_token": 1.9}))
@@ -80,7 +90,7 @@ def test_a_measured_key_is_never_mixed_with_the_trainers(monkeypatch):
 def test_the_ladder_stands_where_it_stood_after_a_replay(monkeypatch):
     steps = [Step(step, {"reward/proxy": 0.0}) for step in range(4)]
     only(monkeypatch, Alarm(lambda step: step >= 2))
-    fresh = Watch(Ladder(("tighten", "stop"), act_on="critical", patience=2), steps=10)
+    fresh = Watch(Ladder(("tighten", "stop"), act_on="critical", patience=2))
     fresh.replay(steps)
     events, action = fresh(Step(4, {"reward/proxy": 0.0}))
     assert events == []

@@ -133,6 +133,31 @@ def test_a_beta_that_moves_divides_nothing(tmp_path):
     assert fixed.steps[0].metrics["preference/chosen_drift"] == 5.0
 
 
+@pytest.mark.parametrize(
+    ("source", "row"),
+    [
+        ("TRL SFT", {"mean_token_accuracy": 0.5, "loss": 2.0}),
+        ("TRL DPO", {"rewards/chosen": 0.5, "logps/chosen": -30.0}),
+        ("TRL KTO", {"kl": 4.0, "rewards/chosen": 0.5, "logps/chosen": -30.0}),
+    ],
+)
+def test_the_entropy_on_given_text_is_not_the_policys(tmp_path, source, row):
+    """It falls because the text is learnt, and would look like a collapse."""
+    log = read(tmp_path, {**row, "entropy": 1.5, "eval_entropy": 1.25})
+    assert log.source == source
+    assert [key_of(log, name) for name in ("entropy", "eval_entropy")] == [None, None]
+    assert says(log, "entropy").startswith("entropy on given text, which falls as the text is learnt")
+    assert not any("entropy" in key for key in log.steps[0].metrics)
+
+
+def test_a_chart_of_one_metric_is_told_to_name_its_trainer(tmp_path):
+    path = tmp_path / "chart.csv"
+    path.write_text("Step,a - b - train/kl\n1,0.5\n")
+    with pytest.raises(DataError, match=r'train/kl\. Say who wrote it, such as --trainer "TRL GRPO" \(one column'):
+        read_log(path)
+    assert read_log(path, trainer="TRL GRPO").steps[0].metrics == {"kl/k3_per_token": 0.5}
+
+
 def test_ktos_kl_is_no_drift(tmp_path):
     log = read(tmp_path, {"kl": 4.0, "rewards/chosen": 0.5, "logps/chosen": -30.0, "loss": 0.5})
     assert log.source == "TRL KTO"

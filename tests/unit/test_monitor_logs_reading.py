@@ -8,7 +8,7 @@ from foreign_logs import json_lines, trainer_state
 from kleash.errors import DataError, RunDirError
 from kleash.monitor.log import Log
 from kleash.monitor.logs import health
-from kleash.monitor.logs.facts import facts_of
+from kleash.monitor.logs.facts import facts_of, planned_steps
 from kleash.monitor.logs.reading import read_log
 from kleash.monitor.rule import Facts, Finding
 from kleash.runs.records import Cause, Checkpoint, Event, Sample, Step
@@ -50,15 +50,47 @@ def test_a_kleash_run_keeps_everything(kleash_run):
 
 def test_a_kleash_runs_facts(kleash_run):
     facts = facts_of(read_log(kleash_run))
-    assert facts == Facts(target_key="kl/exact_per_sequence", steps=50, reference={"length/mean": 9.0})
+    assert facts == Facts(target_key="kl/exact_per_sequence", before_updates=0, reference={"length/mean": 9.0})
     assert facts_of(read_log(kleash_run), beta=0.5).beta == 0.5
 
 
 def test_a_foreign_logs_facts(tmp_path):
     trainer_state(tmp_path, [{"step": 1, "reward": 1.0, "completions/mean_length": 9.0}])
-    assert facts_of(read_log(tmp_path)) == Facts(steps=40)
-    assert facts_of(read_log(tmp_path, beta=0.5)) == Facts(beta=0.5, steps=40)
-    assert facts_of(Log(tmp_path, "verl", (), settings={"max_steps": -1})) == Facts()
+    assert facts_of(read_log(tmp_path)) == Facts(before_updates=1)
+    assert facts_of(read_log(tmp_path, beta=0.5)) == Facts(beta=0.5, before_updates=1)
+    assert planned_steps(read_log(tmp_path)) == 40
+    verl = Log(tmp_path, "verl", (), settings={"max_steps": -1})
+    assert facts_of(verl) == Facts()
+    assert planned_steps(verl) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "key", "above"),
+    [
+        ("TRL GRPO", "kl/k3_per_token", True),
+        ("TRL RLOO", "kl/k1_per_token", True),
+        ("OpenRLHF", "kl/unstated_per_token", True),
+        ("TRL GRPO", "eval/kl/exact_per_token", False),  # the callback's: measured at beta 0 too
+        ("TRL GRPO", "reward/proxy", False),
+        ("TRL PPO", "kl/unstated_per_sequence", False),
+        ("my own", "kl/k3_per_token", False),
+    ],
+)
+def test_a_kl_that_is_logged_only_under_a_penalty_says_that_there_is_one(tmp_path, source, key, above):
+    log = Log(tmp_path, source, [Step(1, {key: 0.0})])
+    assert facts_of(log).beta_above_zero is above
+    assert not facts_of(log, beta=0.0).beta_above_zero
+
+
+def test_a_count_from_zero_has_nothing_before_its_first_step(tmp_path):
+    """W&B counts its own calls from 0; the callback's measurement at 0 is none of the trainer's steps."""
+    row = {"train/kl": 0.5, "train/reward": 1.0, "train/completions/mean_length": 9.0}
+    calls = json_lines(tmp_path / "calls.jsonl", [{"_step": step, **row} for step in (0, 1)])
+    updates = json_lines(tmp_path / "updates.jsonl", [{"train/global_step": step, **row} for step in (1, 2)])
+    history = [{"step": 0, "kleash/kl_to_start_nats_per_token": 0.0}, {"step": 1, "reward": 1.0, "kl": 0.0}]
+    trainer_state(tmp_path / "out", history, tag="grpo")
+    found = [facts_of(read_log(path)).before_updates for path in (calls, updates, tmp_path / "out")]
+    assert found == [0, 1, 1]
 
 
 def test_a_newer_schema_is_refused(kleash_run):
@@ -134,6 +166,15 @@ def test_a_path_that_is_no_log(tmp_path):
         read_log(tmp_path / "model.safetensor")
 
 
+def test_a_users_names_are_refused_for_a_kleash_run(kleash_run):
+    with pytest.raises(
+        DataError, match=r"is a Kleash run: .*, so that --column mine=kl/k3_per_token, --trainer 'verl'"
+    ):
+        read_log(kleash_run, columns={"mine": "kl/k3_per_token"}, trainer="verl")
+    with pytest.raises(DataError, match=r"so that --trainer 'Kleash' would change nothing\. Leave it out"):
+        read_log(kleash_run / "run.db", trainer="Kleash")
+
+
 def event(step, severity="warning", name="a/b", **more):
     return Event(step, severity, name, "said", began=more.pop("began", step), **more)
 
@@ -168,3 +209,51 @@ def test_checkpoints_under_an_alarm_are_suspect(tmp_path, monkeypatch, source, s
     assert [one.checkpoint.step for one in found.suspects] == suspect
     assert [alarm.event.name for alarm in found.raised("warning")] == ["a/b"]
     assert found.raised("critical") == []
+
+
+@pytest.mark.parametrize("settings", [{"monitor": {"ignore": ["a/b"]}}, {"callback": {"ladder": []}}])
+def test_a_run_that_was_watched_is_what_its_record_says(tmp_path, monkeypatch, settings):
+    """A rule that was left out, or a history that was forgotten at a roll back, is not judged anew."""
+    monkeypatch.setattr("kleash.monitor.monitor.make_rules", lambda: [Finds(0, 1, 2, 3, 4)])
+    recorded = [
+        event(1, "critical", name="c/d"),
+        Event(2, "warning", "action/roll_back", "back", {"to": 0}),
+        event(2, "info", name="c/d", began=1, values={"last": 2.0}, ends=True),
+    ]
+    steps = [Step(step, {"x": 1.0}) for step in range(5)]
+    checkpoints = [Checkpoint(step, tmp_path) for step in (0, 2, 3)]
+    log = Log(tmp_path, "Kleash", steps, settings=settings, events=recorded, checkpoints=checkpoints)
+    found = health.examine(log, Facts())
+    assert found.from_record
+    assert found.alarms == [health.Alarm(recorded[0], 1, 2)]
+    assert [one.checkpoint.step for one in found.suspects] == [2]
+    calm = health.examine(Log(tmp_path, "Kleash", steps, settings=settings), Facts())
+    assert (calm.from_record, calm.alarms) == (True, [])
+
+
+@pytest.mark.parametrize("settings", [{"training": {"steps": 9}}, {"callback": {"every": 50}}])
+def test_a_run_from_before_there_was_a_monitor_is_shown_to_the_rules(tmp_path, monkeypatch, settings):
+    monkeypatch.setattr("kleash.monitor.monitor.make_rules", lambda: [Finds(3)])
+    steps = [Step(step, {"x": 1.0}) for step in range(5)]
+    told = [Event(0, "info", "starting_model", "KL is measured from it")]
+    found = health.examine(Log(tmp_path, "Kleash", steps, settings=settings, events=told), Facts())
+    assert (found.from_record, [alarm.noticed for alarm in found.alarms]) == (False, [3])
+
+
+@pytest.mark.parametrize(
+    ("key", "count", "notes"),
+    [
+        ("kl/k3_per_token", 229, 1),
+        ("eval/kl/exact_per_token", 229, 1),
+        ("kl/k3_per_token", 230, 0),
+        ("reward/proxy", 5, 0),
+    ],
+)
+def test_a_log_too_short_for_the_rules_on_changes_says_so(tmp_path, monkeypatch, key, count, notes):
+    monkeypatch.setattr("kleash.monitor.monitor.make_rules", list)
+    steps = [Step(step, {key: 0.1} if step < count else {key: None}) for step in range(300)]
+    words = (
+        f"Change rules need about 230 measurements of a series; this log has {count} of its KL, so that only fixed "
+        "limits were applied."
+    )
+    assert health.examine(Log(tmp_path, "verl", steps), Facts()).notes == [words] * notes

@@ -85,7 +85,7 @@ def test_a_csv_with_a_column_map(tmp_path):
         ({"rr": "reward/proxy"}, r"has no column 'rr' with numbers\. Did you mean 'r'\?"),
         ({"stp": "step"}, r"has no column 'stp'\. Did you mean 'step'\?"),
         ({"r": "reward/proxy", "s": "reward/proxy"}, "r and s are both given as reward/proxy"),
-        ({}, r"has no column that is known: r, s\. Say which is what"),
+        ({}, r"has no column that is known: r, s\. Say who wrote it, .* or which column is what"),
     ],
 )
 def test_a_column_map_that_cannot_be(tmp_path, columns, message):
@@ -143,6 +143,65 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path):
         read_log(table)
 
 
+def test_the_name_of_a_wandb_run_may_hold_the_divider(tmp_path):
+    path = tmp_path / "chart.csv"
+    path.write_text(
+        '"Step","my - run - train/reward","my - run - train/reward__MIN","my - run - train/loss"\n1,2,1,3\n'
+    )
+    log = read_log(path, trainer="TRL GRPO")
+    assert [dict(step.metrics) for step in log.steps] == [{"reward/proxy": 2.0, "loss/total": 3.0}]
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_an_integer_that_no_float_holds_is_said_with_its_place(tmp_path, digits):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"step": 1, "reward/proxy": 2}\n{"step": 2, "reward/proxy": 1' + "0" * digits + "}\n")
+    with pytest.raises(
+        DataError, match=rf"log\.jsonl:2 has an integer of {digits + 1} digits, 100000000000\.\.\., which"
+    ):
+        read_log(path)
+    state = tmp_path / "trainer_state.json"
+    state.write_text('{"log_history": [{"step": 1, "reward": -1' + "0" * digits + "}]}")
+    with pytest.raises(DataError, match=rf"trainer_state\.json has an integer of {digits + 2} digits"):
+        read_log(state)
+
+
+@pytest.mark.parametrize("value", ["1e300", "9007199254740994", '"nan"'])
+def test_a_step_that_is_no_count_is_refused(tmp_path, value):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"step": ' + value + ', "reward/proxy": 1}\n')
+    with pytest.raises(DataError, match=r"log\.jsonl:1: step is .*: steps are whole numbers up to 9007199254740992"):
+        read_log(path)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000])
+def test_json_without_a_bottom_is_said_so(tmp_path, text):
+    path = tmp_path / "log.jsonl"
+    path.write_text(text)
+    with pytest.raises(DataError, match=r"log\.jsonl.* is nested too deeply to be read: it begins with"):
+        read_log(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("log.csv", "step,kl,kl\n1,1,2\n", r"log\.csv:1 names 'kl' twice in its header"),
+        ("log.jsonl", '{"step": 1, "kl": 1, "kl": 2}\n', r"log\.jsonl:1 has 'kl' twice in one object"),
+    ],
+)
+def test_a_name_that_is_there_twice_is_refused(tmp_path, name, text, message):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_log(path)
+
+
+def test_columns_without_a_name_may_be_many(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("step,reward/proxy,,\n1,0.5,,\n")
+    assert read_log(path).steps[0].metrics == {"reward/proxy": 0.5}
+
+
 def test_numbers_in_any_spelling(tmp_path):
     path = tmp_path / "log.json"
     path.write_text(
@@ -170,6 +229,22 @@ def test_trl_through_tensorboard_tells_its_kind_and_beta(tmp_path):
         (1, {"reward/proxy": 0.5, "length/mean": 9.0}),
         (2, {"reward/proxy": 0.25, "kl/k1_per_token": 0.125, "eval/reward/proxy": 4.0}),
     ]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "key"),
+    [("k1", "kl/k1_per_sequence"), ("k3", "kl/k3_per_sequence"), (None, "kl/unstated_per_sequence")],
+)
+def test_ppos_estimator_is_the_one_of_its_settings(tmp_path, estimator, key):
+    scalars = {"objective/kl": {1: 0.5}, "objective/rlhf_reward": {1: 0.25}}
+    arguments = {"beta": None, "kl_estimator": estimator, "loss_type": "any", "max_steps": 30}
+    event_file(tmp_path, scalars, arguments)
+    log = read_log(tmp_path)
+    assert log.source == "TRL PPO"
+    assert log.steps[0].metrics[key] == 0.5
+    (column,) = [column for column in log.columns if column.name == "objective/kl"]
+    assert ("the setting kl_estimator of the log" in column.says) == (estimator is not None)
+    assert "loss_type" not in log.settings
 
 
 def test_event_files_without_a_scalar_and_torn_ones(tmp_path):

@@ -25,7 +25,7 @@ def test_beta_at_its_ceiling_for_twenty_steps_warns():
     assert found[29].severity == "warning"
     assert found[29].began == 10
     assert found[29].values == {"control/beta": 0.5, "steps": 20.0, "kl_over_target": pytest.approx(2.0)}
-    assert found[29].message == "beta has been at a bound (0.5) for 20 steps, and the KL at 2 times its target."
+    assert found[29].message == "beta has been at a bound (0.5) in the last 20 steps, and the KL at 2 times its target."
 
 
 def test_a_slack_leash_is_worth_a_note_and_no_more():
@@ -49,8 +49,8 @@ def test_a_target_that_no_beta_holds_warns_after_fifty_steps():
     assert found[59].severity == "warning"
     assert found[59].began == 10
     assert found[59].message == (
-        "The KL stays above its target, at 1.5 times it over the last 20 steps, though beta has been at its bound for "
-        "50 steps."
+        "The KL stays above its target, at 1.5 times it on average, though beta has been at its bound in the last 50 "
+        "steps."
     )
 
 

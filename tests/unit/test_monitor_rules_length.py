@@ -17,10 +17,11 @@ def test_replies_that_grow_are_told_of_from_twice_their_first_length(tokens, sev
 def test_a_blow_up_says_how_long_replies_are_and_were():
     found = findings(BlowUp(), length([100.0] * 10, [250.0] * 5))[-1]
     assert found.message == (
-        "Replies are 250 tokens long, 2.5 times the 100 of its first 5 steps (absolute rule: no baseline yet)."
+        "Replies are 250 tokens long, 2.5 times the 100 of its first 5 steps (fixed limit: fewer than 230 measurements "
+        "so far, so the run's own noise is not known)."
     )
     assert found.values == {"length/mean": pytest.approx(250.0), "level": pytest.approx(100.0)}
-    assert found.began == 11
+    assert found.began == 10
 
 
 @pytest.mark.parametrize(("tokens", "severity"), [(146, None), (154, "warning"), (256, "critical"), (20, None)])
@@ -44,7 +45,8 @@ def test_a_stop_rate_that_falls_by_three_tenths_warns(share, severity):
     assert loudest(found) == severity
     if severity == "warning":
         assert found[-1].message == (
-            "58% of the replies stop by themselves; it was 90% of its first 5 steps (absolute rule: no baseline yet)."
+            "58% of the replies stop by themselves; it was 90% of its first 5 steps (fixed limit: fewer than 230 "
+            "measurements so far, so the run's own noise is not known)."
         )
 
 

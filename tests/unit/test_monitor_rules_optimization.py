@@ -14,7 +14,10 @@ def test_ratios_of_ten_in_three_steps_in_a_row_warn(ratio, severity):
     if severity == "warning":
         assert found[6].began == 4
         assert found[6].values == {"ratio/max": 12.0, "limit": 10.0}
-        assert found[6].message == ("The largest ratio was 12 or more in each of the last 3 steps (absolute rule: 10).")
+        assert found[6].message == (
+            "In each of the last 3 steps something was at least 12 times as likely under the policy as when it was "
+            "sampled; above 10 times such a token or reply outweighs the rest of its batch."
+        )
 
 
 def test_two_large_ratios_are_no_pattern():
@@ -26,7 +29,10 @@ def test_a_clip_that_cuts_a_third_warns(share, severity):
     found = findings(LargeRatio(), rows(ratio__clip_fraction=[0.1] * 4 + [share] * 3))
     assert loudest(found) == severity
     if severity == "critical":
-        assert found[-1].message == "The clip cut 70% or more in each of the last 3 steps (absolute rule: 0.6)."
+        assert found[-1].message == (
+            "In each of the last 3 steps the clip cut the gradient of at least 70% of the tokens; above 30% much of a "
+            "batch teaches nothing."
+        )
 
 
 @pytest.mark.parametrize(("norm", "severity"), [(19.0, None), (21.0, "warning"), (210.0, "critical"), (0.001, None)])
@@ -34,9 +40,10 @@ def test_a_gradient_ten_times_that_of_the_first_steps_warns(norm, severity):
     found = findings(Gradient(), rows(optim__grad_norm=[2.0] * 10 + [norm] * 4))
     assert loudest(found) == severity
     if severity == "warning":
-        assert found[-1].began == 11
+        assert found[-1].began == 10
         assert found[-1].message == (
-            "The gradient's norm is 21, 10.5 times the 2 of its first 5 steps (absolute rule: no baseline yet)."
+            "The gradient's norm is 21, 10.5 times the 2 of its first 5 steps (fixed limit: fewer than 230 "
+            "measurements so far, so the run's own noise is not known)."
         )
 
 
@@ -47,7 +54,7 @@ def test_a_single_spike_is_held_against_the_largest_of_the_steps_before():
     assert found[25].severity == "warning"
     assert found[25].began == 25
     assert found[25].values == {"optim/grad_norm": 31.0, "largest_before": 3.0}
-    assert "31 in this step, 10.3 times the largest of the 20 steps before" in found[25].message
+    assert "31 in this step, 10.3 times the largest of the 20 before it" in found[25].message
     assert loudest(findings(Gradient(), rows(optim__grad_norm=[*usual, 29.0, *usual]))) is None
 
 

@@ -23,7 +23,7 @@ def test_a_small_fall_of_both_is_a_note():
     assert found[19].values == {"chosen_change": pytest.approx(-4.0), "rejected_change": pytest.approx(-5.0)}
     assert found[19].message == (
         "Both sides became less likely over training: chosen by 4 nats per sequence, 5.0% of its log-probability, "
-        "rejected by 5 (means of 20 steps)."
+        "rejected by 5 (means of the last 20 steps)."
     )
 
 

@@ -10,10 +10,10 @@ def test_a_spread_below_a_fifth_of_the_first_steps_is_no_signal(spread, severity
     found = findings(NoSignal(), rows(reward__group_sd=[0.3] * 10 + [spread] * 5))
     assert loudest(found) == severity
     if spread == 0.05:
-        assert found[-1].began == 11
+        assert found[-1].began == 10
         assert found[-1].message == (
-            "The reward's spread is 0.05 (reward/group_sd), 16.7% of the 0.3 of its first 5 steps (absolute rule: no "
-            "baseline yet)."
+            "The reward's spread is 0.05 (reward/group_sd), 16.7% of the 0.3 of its first 5 steps (fixed limit: "
+            "fewer than 230 measurements so far, so the run's own noise is not known)."
         )
 
 

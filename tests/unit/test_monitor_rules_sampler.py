@@ -17,7 +17,8 @@ def test_a_kl_of_the_sampler_above_a_hundredth_warns(nats, severity):
         assert found[9].began == 0
         assert found[9].values == {"sampler/kl_per_token": 0.012, "limit": 0.01}
         assert found[9].message == (
-            "The mismatch of sampler and scorer is 0.012 nats per token (median of 10 steps); up to 0.01 is in order."
+            "The mismatch of sampler and scorer is 0.012 nats per token (median of the last 10 steps); up to 0.01 is in "
+            "order."
         )
 
 
@@ -39,7 +40,7 @@ def test_a_mismatch_that_doubles_warns_before_it_does_harm():
     assert found[-1].message == (
         "The mismatch of sampler and scorer has grown to 0.05 nats per token, 2.5 times the 0.02 of its baseline."
     )
-    assert found[-1].began == 301
+    assert found[-1].began == 300
     assert loudest(findings(Mismatch(), rows(sampler__mismatch_mean=[*settled, *[0.036] * 5]))) is None
 
 

@@ -11,10 +11,10 @@ def test_loops_are_told_of_when_a_tenth_more_of_the_4grams_repeats(share, severi
     assert loudest(found) == severity
     if severity == "warning":
         assert found[-1].message == (
-            "12% of the 4-grams already occurred in the same reply; it was 1.0% of its first 5 steps (absolute rule: "
-            "no baseline yet)."
+            "12% of the 4-grams already occurred in the same reply; it was 1.0% of its first 5 steps (fixed limit: "
+            "fewer than 230 measurements so far, so the run's own noise is not known)."
         )
-        assert found[-1].began == 11
+        assert found[-1].began == 10
 
 
 def test_loops_in_text_that_always_had_some_are_told_of_by_the_rise():
@@ -32,8 +32,8 @@ def test_diversity_is_held_against_the_first_steps_where_the_policy_is_the_refer
     assert loudest(found) == severity
     if severity == "warning":
         assert found[-1].message == (
-            "70% of the bigrams are different ones, 78% of the 90% of its first 5 steps (absolute rule: no "
-            "baseline yet)."
+            "70% of the bigrams are different ones, 78% of the 90% of its first 5 steps (fixed limit: fewer "
+            "than 230 measurements so far, so the run's own noise is not known)."
         )
 
 
@@ -47,7 +47,7 @@ def test_replies_that_share_their_bigrams_without_loops_are_the_same_answer():
     )
     assert found[:9] == [None] * 9
     assert found[9].severity == "warning"
-    assert found[9].began == 9
+    assert found[9].began == 8
     assert found[9].values == {"text/distinct_2": 0.4, "text/repeated_4gram": 0.02, "level": 0.9}
     assert "44% of the 90% at the start, while only 2.0% of the 4-grams repeat within a reply" in found[9].message
 

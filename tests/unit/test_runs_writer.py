@@ -99,6 +99,19 @@ def test_resume_drops_what_came_later_everywhere(tmp_path):
     assert mirror(tmp_path / "run")[-1] == {"step": 4, "kl": 9.0}
 
 
+def test_a_checkpoint_between_two_records_stays_where_the_resumed_training_says_so(tmp_path):
+    """Trainers that log every ten steps and save every five have checkpoints beyond the newest record."""
+    with RunWriter.create(tmp_path / "run", {}, {}) as writer:
+        for step in (0, 10, 20, 30):
+            writer.write_step(Step(step, {"kl": 1.0}))
+        for step in (15, 25, 30):
+            writer.write_checkpoint(Checkpoint(step, tmp_path / f"checkpoint-{step}"))
+    RunWriter.resume(tmp_path / "run", 20, checkpoint=25).close()
+    with RunReader(tmp_path / "run") as reader:
+        assert [step.step for step in reader.steps()] == [0, 10, 20]
+        assert [found.step for found in reader.checkpoints()] == [15, 25]
+
+
 @pytest.mark.parametrize("saved", [0, 2])
 def test_a_run_that_is_killed_again_resumes_from_the_same_checkpoint(tmp_path, saved):
     run = tmp_path / "run"

@@ -84,12 +84,12 @@ def test_a_log_becomes_a_run_with_its_steps_samples_and_checkpoints(log, read_lo
 
 
 class Late:
-    """A rule that finds something from the third step on, in a run of nine."""
+    """A rule that finds something from the third step on, where beta is that of the log."""
 
     name, title, looks_at, causes, advice = "test/late", "Late", (), (), "Be early."
 
     def __call__(self, history, facts):
-        return Finding("critical", "It is late.", {}, history.now) if history.now > 2 and facts.steps == 9 else None
+        return Finding("critical", "It is late.", {}, history.now) if history.now > 2 and facts.beta == 0.04 else None
 
 
 def test_the_rules_are_replayed_over_a_log_without_events_of_its_own(log, read_log, tmp_path, monkeypatch):

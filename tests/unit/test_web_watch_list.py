@@ -2,7 +2,7 @@ import shutil
 
 import pytest
 
-from kleash.runs.records import Step
+from kleash.runs.records import Event, Step
 from kleash.runs.writer import RunWriter
 from kleash.web import watch_list
 from kleash.web.watch_library import Library
@@ -45,9 +45,34 @@ def test_a_mark_tells_what_a_run_has_recorded_and_when_it_is_gone_and_back(liste
     assert back["status"] == "running"
 
 
+@pytest.mark.parametrize(
+    ("settings", "health"),
+    [
+        ({"training": {"steps": 9}}, "not watched"),
+        ({"callback": {"every": 50}}, "not watched"),
+        ({"monitor": {"ignore": []}}, "ok"),
+        ({"callback": {"every": 50, "ladder": []}}, "ok"),
+    ],
+)
+def test_a_run_from_before_there_was_a_monitor_is_not_called_healthy(listed, tmp_path, settings, health):
+    with RunWriter.create(tmp_path / "runs" / "one", settings, {}) as writer:
+        writer.write_event(Event(0, "info", "starting_model", "KL is measured from it"))
+        assert [line["health"] for line in listed.summaries()] == [health]
+        writer.write_event(Event(1, "critical", "kl/spike", "up", began=1))
+        assert [line["health"] for line in listed.summaries()] == ["critical"]
+
+
+def test_an_imported_log_has_been_shown_to_the_rules(tmp_path):
+    (tmp_path / "imports").mkdir()
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"step": 1, "reward/proxy": 0.5}\n')
+    (line,) = RunList(Library([log], tmp_path / "imports")).summaries()
+    assert line["health"] == "ok"
+
+
 def test_a_run_without_a_step_or_a_setting_has_a_line(listed, tmp_path):
     RunWriter.create(tmp_path / "runs" / "bare", {"model": "given in Python", "training": None}, {}).close()
     (line,) = listed.summaries()
     assert (line["model"], line["algorithm"], line["planned"], line["steps"]) == ("given in Python", "", None, 0)
-    assert (line["health"], line["alarms"]) == ("ok", [])
+    assert (line["health"], line["alarms"]) == ("not watched", [])
     assert line["latest"] == {"kl": None, "kl_key": None, "kl_unit": None, "reward": None, "beta": None}

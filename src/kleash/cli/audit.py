@@ -1,4 +1,4 @@
-"""`kleash audit`: read a run's log, whoever wrote it, show it to every rule, and say how the run is."""
+"""`kleash audit`: read a run's log, whoever wrote it, and say how the run is: by its record, or by every rule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kleash.cli.screen import screen
 from kleash.errors import EXIT_ALARM, ConfigError, KleashError
 from kleash.monitor.log import Log
 from kleash.monitor.logs.facts import facts_of
-from kleash.monitor.logs.health import Alarm, Health, examine
+from kleash.monitor.logs.health import Alarm, Health, examine, has_record
 from kleash.monitor.logs.reading import read_log
 from kleash.report.catalogue import unit
 from kleash.runs.encoding import store
@@ -55,6 +55,11 @@ def run(
     if beta is not None and not 0 <= beta < float("inf"):
         raise ConfigError(f"--beta {beta:g} is no price of drift: it is 0 or more. Give what the run was started with.")
     log = read_log(path, columns=column_map(columns), trainer=trainer, beta=beta)
+    if beta is not None and has_record(log):
+        raise ConfigError(
+            f"--beta {beta:g}: {path} is a Kleash run that was watched while it was trained: its alarms are those it "
+            "recorded, so that a beta would change nothing. Leave it out."
+        )
     health = examine(log, facts_of(log, beta))
     print_audit(screen(stderr=json_path == STDOUT), log, health)
     if json_path is not None:
@@ -101,7 +106,9 @@ def to_json(log: Log, health: Health) -> dict[str, Any]:
             key: {"step": step, "value": store(value), "unit": unit(key)}
             for key, (step, value) in last_values(log).items()
         },
+        "alarms_from": "record" if health.from_record else "rules",
         "alarms": [_alarm(alarm) for alarm in health.alarms],
+        "health_notes": list(health.notes),
         "suspect_checkpoints": [
             {
                 "step": suspect.checkpoint.step,

@@ -29,7 +29,9 @@ def add_audit(commands: Any) -> None:
         help="take a column for a key of docs/metrics.md, or for the step with KEY step; may be repeated",
     )
     command.add_argument("--trainer", metavar="NAME", help='who wrote it, where its columns do not say: "TRL RLOO"')
-    command.add_argument("--beta", type=float, metavar="B", help="reward per nat, where the log does not say it")
+    command.add_argument(
+        "--beta", type=float, metavar="B", help="the weight of the KL (beta, kl_coef), where the log lacks it"
+    )
     command.add_argument(
         "--from",
         dest="least",

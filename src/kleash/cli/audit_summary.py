@@ -5,14 +5,14 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from kleash.metrics import METRICS
+from kleash.metrics import HELD_OUT, METRICS
 from kleash.monitor.log import Column, Log
 from kleash.monitor.logs.health import Alarm, Health
 from kleash.monitor.logs.trainers import KLEASH
-from kleash.report.catalogue import HELD_OUT, title, unit
+from kleash.report.catalogue import title, unit
 from kleash.report.wording import number
 
-COMPARISONS = ("kl/", "eval/kl/", "update/", "sampler/")
+COMPARISONS = ("kl/", HELD_OUT + "kl/", "update/", "sampler/")
 """Keys that compare two models; `kl` in a column's name makes it look like one."""
 
 DETAILS = ("kl/class_", "kl/token_", "kl/sequence_", "time/", "critic/", "judge/", "throughput/", "reward/function/")
@@ -25,7 +25,7 @@ def print_audit(console: Console, log: Log, health: Health) -> None:
     """Print everything for a reader."""
     _print_head(console, log)
     _print_kls(console, log)
-    _print_alarms(console, health)
+    _print_alarms(console, log, health)
     _print_suspects(console, health)
     _print_numbers(console, log)
 
@@ -78,12 +78,24 @@ def _is_comparison(column: Column) -> bool:
     return named or (column.key or "").startswith(COMPARISONS)
 
 
-def _print_alarms(console: Console, health: Health) -> None:
+def _print_alarms(console: Console, log: Log, health: Health) -> None:
     _heading(console, "Alarms")
-    if not health.alarms:
-        console.print("None: no rule found anything in these numbers. What is not logged was not looked at.")
+    console.print(_basis(log, health))
+    for note in health.notes:
+        console.print(note)
     for alarm in health.alarms:
         _print_alarm(console, alarm)
+
+
+def _basis(log: Log, health: Health) -> str:
+    """Say where the alarms are from, and what it means if there is none."""
+    if health.from_record:
+        return "As the run recorded them while it was trained." if health.alarms else "None was recorded in training."
+    unwatched = "The run was trained without a monitor; its steps were shown to the rules now. "
+    whose = unwatched if log.source == KLEASH and log.settings else ""
+    if health.alarms:
+        return f"{whose}What is not logged was not looked at."
+    return f"{whose}None: no rule found anything in these numbers. What is not logged was not looked at."
 
 
 def _print_alarm(console: Console, alarm: Alarm) -> None:

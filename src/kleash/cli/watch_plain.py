@@ -31,7 +31,7 @@ from kleash.web.watch_views import KL_KEYS, Json
 LOOK_SECONDS = 2.0
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 32
-STYLES = {"ok": "green", "warning": "yellow", "critical": "bold red", "unreadable": "bold red"}
+STYLES = {"ok": "green", "not watched": "dim", "warning": "yellow", "critical": "bold red", "unreadable": "bold red"}
 
 KEYS = (
     "reward/proxy",

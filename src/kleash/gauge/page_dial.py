@@ -19,6 +19,9 @@ WHAT_IT_IS = (
     "KL is KL(policy ‖ reference), exact over the vocabulary. Intervals are 95 % over prompts; the same prompts and "
     "random numbers serve every scale, so that neighbouring rows move together."
 )
+MARGIN = 0.04
+"""Share of a chart's width to the left of 0."""
+
 Of = Callable[[Point], Estimate | None]
 COLUMNS: tuple[tuple[str, Of], ...] = (
     ("KL", lambda point: point.kl),
@@ -122,7 +125,7 @@ def _chart(title: str, name: str, unit: str, tone: Tone, axis: str, points: Sequ
     lowest, highest = (pick(end for _, one in points for end in one.ends) for pick in (min, max))
     near = (0.0,) if lowest <= 0 <= highest or unit.startswith("nats") else ()
     return interval_curves(
-        title, [Curve(name, points, tone)], unit=unit, axis=axis, across=(0.0, longest), include=near
+        title, [Curve(name, points, tone)], unit=unit, axis=axis, across=(-MARGIN * longest, longest), include=near
     )
 
 

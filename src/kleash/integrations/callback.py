@@ -22,9 +22,10 @@ from kleash.data.render import render
 from kleash.errors import ConfigError, RunStopped
 from kleash.integrations import acting
 from kleash.integrations.measurement import Measurement, undisturbed
-from kleash.integrations.recording import Recorder, free_folder, plain_settings, resumed_writer
+from kleash.integrations.recording import Recorder, check_free, free_folder, plain_settings, resumed_writer
 from kleash.integrations.starting import policy_of, resumed_start, starting_model
-from kleash.integrations.watching import MEASURED, trainer_name, translated
+from kleash.integrations.watching import trainer_name, translated
+from kleash.metrics import HELD_OUT
 from kleash.monitor.actions import Action
 from kleash.monitor.ladder import Ladder
 from kleash.monitor.logs.mappings import GRPO, RLOO
@@ -55,7 +56,7 @@ class KleashCallback(TrainerCallback):  # type: ignore[misc]
     console. `KleashCallback(prompts).attach(trainer)` hands them to the trainer's reporters (W&B, TensorBoard) too.
 
     Attributes:
-        run_dir: where the Kleash run is written; before training begins None if it was not given.
+        run_dir: where the Kleash run of the newest training is written; before the first one None if it was not given.
     """
 
     def __init__(
@@ -107,7 +108,8 @@ class KleashCallback(TrainerCallback):  # type: ignore[misc]
         _check_positive(temperature=temperature, stop_above=stop_above)
         acting.check_ladder(ladder, act_on, patience, tighten_by)
         acting.check_ways_to_tell(webhook, command)
-        self.run_dir = None if run_dir is None else Path(run_dir)
+        self._asked_run_dir = None if run_dir is None else Path(run_dir)
+        self.run_dir = self._asked_run_dir
         self._prompts = load_prompts(prompts, column=column)
         self._every, self._stop_above = every, stop_above
         self._sampling = {"samples": samples, "max_length": max_length, "temperature": temperature, "seed": seed}
@@ -157,7 +159,7 @@ class KleashCallback(TrainerCallback):  # type: ignore[misc]
         if state.is_world_process_zero:
             writer = self._open(args, state, self._measure)
             ladder = Ladder(self._ladder, **self._climbing)
-            self._run = Recorder(writer, ladder, state.max_steps, self._ways_to_tell)
+            self._run = Recorder(writer, ladder, self._ways_to_tell)
             start = f"KL is measured from {self._measure.reference.description}"
             self._run.event(Event(state.global_step, "info", "starting_model", start))
             logger.warning("Kleash: %s. Run directory: %s", start, self.run_dir)
@@ -267,7 +269,7 @@ class KleashCallback(TrainerCallback):  # type: ignore[misc]
         self._recorded = step.step
         action = None
         if self._run is not None:
-            replies = self._latest if any(key.startswith(MEASURED) for key in step.metrics) else []
+            replies = self._latest if any(key.startswith(HELD_OUT) for key in step.metrics) else []
             action = self._run.step(step, replies if step.step else [replace(r, split="before") for r in replies])
         if self._ladder:
             (action,) = broadcast_object_list([action])
@@ -304,7 +306,9 @@ class KleashCallback(TrainerCallback):  # type: ignore[misc]
         if state.global_step:
             assert self.run_dir is not None, "resumed_start has read it"
             return resumed_writer(self.run_dir, state.global_step)
-        self.run_dir = self.run_dir or free_folder(Path(args.output_dir))
+        if self._asked_run_dir is not None:
+            check_free(self._asked_run_dir)
+        self.run_dir = self._asked_run_dir or free_folder(Path(args.output_dir))
         settings = {
             "model": {"name": measurement.policy.name},
             "algorithm": {"type": type(args).__name__},

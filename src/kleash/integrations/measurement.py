@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from kleash.data.render import RenderedPrompt
+from kleash.metrics import HELD_OUT
 from kleash.models.policy import Policy
 from kleash.models.reference import Reference
 from kleash.rollout.decoding import DecodingSampler
@@ -66,7 +67,7 @@ class Measurement:
             numbers.stderr["kl/exact_per_token"] = error
         indices = range(len(self.prompts))
         samples = samples_of(experience, record, self.policy.tokenizer, step, "eval", indices)
-        return numbers.behind("eval/"), samples
+        return numbers.behind(HELD_OUT), samples
 
 
 @contextlib.contextmanager

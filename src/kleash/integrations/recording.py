@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from kleash.errors import RunDirError
 from kleash.integrations.watching import Watch
 from kleash.monitor.actions import Action
 from kleash.monitor.ladder import Ladder
@@ -29,18 +30,17 @@ class Recorder:
         path: the run's folder.
     """
 
-    def __init__(self, writer: RunWriter, ladder: Ladder, steps: int, ways_to_tell: Mapping[str, str | None]) -> None:
+    def __init__(self, writer: RunWriter, ladder: Ladder, ways_to_tell: Mapping[str, str | None]) -> None:
         """Go on with a run that is open, from the steps that it has recorded.
 
         Args:
             writer: of the run.
             ladder: what alarms lead to.
-            steps: how many the training has planned.
             ways_to_tell: `webhook` and `command`, or None for each.
         """
         self.path = writer.path
         self._writer = writer
-        self._watch = Watch(ladder, steps)
+        self._watch = Watch(ladder)
         with RunReader(self.path) as run:
             self._watch.replay(run.steps())
         self._notifier = Notifier(str(self.path), lowest="warning", **ways_to_tell)
@@ -86,10 +86,24 @@ class Recorder:
 
 
 def resumed_writer(run_dir: Path, step: int) -> RunWriter:
-    """Take a run up again with the newest record at or before `step`."""
+    """Take a run up again from the trainer's checkpoint of `step`, with the records and checkpoints up to it."""
     with RunReader(run_dir) as run:
         newest = max(recorded.step for recorded in run.steps() if recorded.step <= step)
-    return RunWriter.resume(run_dir, newest)
+    return RunWriter.resume(run_dir, newest, checkpoint=step)
+
+
+def check_free(run_dir: Path) -> None:
+    """Refuse a folder that holds a run already.
+
+    Raises:
+        RunDirError: it does.
+    """
+    if (run_dir / DATABASE).exists():
+        raise RunDirError(
+            f"The run {run_dir} exists: run_dir names it, it holds a {DATABASE}, and a run is never overwritten. Give "
+            "another folder, leave run_dir out (each training then gets one of its own), or go on with that run: "
+            "trainer.train(resume_from_checkpoint=...)."
+        )
 
 
 def free_folder(output_dir: Path) -> Path:

@@ -8,18 +8,15 @@ from typing import Any
 
 from transformers import TrainingArguments
 
+from kleash.metrics import HELD_OUT
 from kleash.monitor.actions import Action
 from kleash.monitor.ladder import Ladder
 from kleash.monitor.logs import mappings as m
 from kleash.monitor.logs.raw import numbers
 from kleash.monitor.monitor import Monitor
-from kleash.monitor.rule import Facts
 from kleash.monitor.suspects import suspicions
 from kleash.runs.reader import RunReader
 from kleash.runs.records import Event, Step
-
-MEASURED = "eval/"
-"""Before the keys that the callback measures on held-out prompts."""
 
 TRAINERS = {
     "GRPOConfig": m.GRPO,
@@ -44,9 +41,9 @@ class Watch:
     seen as it logs them.
     """
 
-    def __init__(self, ladder: Ladder, steps: int) -> None:
-        """Watch a training of `steps` steps from its start."""
-        self._monitor = Monitor(Facts(steps=steps))
+    def __init__(self, ladder: Ladder) -> None:
+        """Watch a training from its start."""
+        self._monitor = Monitor()
         self._ladder = ladder
         self._measured: set[str] = set()
 
@@ -61,9 +58,9 @@ class Watch:
             self(step)
 
     def _seen(self, recorded: Step) -> Step:
-        mine = {key.removeprefix(MEASURED): key for key in recorded.metrics if key.startswith(MEASURED)}
+        mine = {key.removeprefix(HELD_OUT): key for key in recorded.metrics if key.startswith(HELD_OUT)}
         self._measured.update(mine)
-        theirs = {key: key for key in recorded.metrics if not key.startswith(MEASURED) and key not in self._measured}
+        theirs = {key: key for key in recorded.metrics if not key.startswith(HELD_OUT) and key not in self._measured}
         names = mine | theirs
         return Step(
             recorded.step,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kleash.metrics import HELD_OUT
 from kleash.monitor.rule import Facts
 from kleash.runs.records import Step
 
-HELD_OUT = "eval/"
 TARGETS = {
     "target_nats_per_sequence": "kl/exact_per_sequence",
     "target_nats_per_token": "kl/exact_per_token",

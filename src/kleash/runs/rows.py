@@ -185,12 +185,9 @@ def select_checkpoints(connection: sqlite3.Connection, folder: Path) -> list[Che
     return [Checkpoint(step, folder / path, load_named(metrics)) for step, path, metrics in rows]
 
 
-def delete_after(connection: sqlite3.Connection, step: int) -> None:
-    """Drop what was recorded after `step`, and the samples of an end that is no longer the end.
-
-    The checkpoint made right after `step` counts one more update than the row, and stays.
-    """
+def delete_after(connection: sqlite3.Connection, step: int, checkpoint: int) -> None:
+    """Drop what was recorded after `step`, checkpoints after `checkpoint`, and samples of an end that is none now."""
     for table in ("metrics", "steps", "samples", "events"):
         connection.execute(f"DELETE FROM {table} WHERE step > ?", (step,))
-    connection.execute("DELETE FROM checkpoints WHERE step > ?", (step + 1,))
+    connection.execute("DELETE FROM checkpoints WHERE step > ?", (checkpoint,))
     connection.execute("DELETE FROM samples WHERE split = 'after'")

@@ -67,12 +67,13 @@ class RunWriter:
         return cls(folder, connection)
 
     @classmethod
-    def resume(cls, path: Path | str, step: int) -> Self:
+    def resume(cls, path: Path | str, step: int, *, checkpoint: int | None = None) -> Self:
         """Take a run up again after `step`: drop what came later, from the database and from the mirror.
 
         Args:
             path: the run's folder.
-            step: the last recorded step to keep, one less than the updates that the checkpoint counts; -1 for none.
+            step: the last recorded step to keep; -1 for none.
+            checkpoint: the last to keep, that of the resumed training; by default it is one more than `step`.
 
         Raises:
             RunDirError: no run there, one that cannot be written, or a step that was never recorded.
@@ -89,7 +90,7 @@ class RunWriter:
             _check_recorded(connection, folder, step)
             with _transaction(connection, f"resume the run in {folder}"):
                 upgrade(connection)
-                rows.delete_after(connection, step)
+                rows.delete_after(connection, step, step + 1 if checkpoint is None else checkpoint)
                 connection.execute("UPDATE run SET status = 'running', reason = ''")
             mirror.rewrite(folder / MIRROR, rows.select_steps(connection))
         except BaseException:

@@ -206,7 +206,7 @@ def _value(
             seed = f"seed {run.values[SEED]}: " if SEED in run.values else ""
             failures.append(seed + (NOTHING_MEASURED if choice is None else _reasons(choice)))
     shorts = short_keys(settings)
-    label = " ".join(f"{shorts[key]}={value}" for key, value in settings.items()) or "all seeds"
+    label = " ".join(f"{shorts[key]}={value}" for key, value in settings.items()) or "the run"
     return Value(settings, label, tuple(chosen), tuple(failures), by)
 
 

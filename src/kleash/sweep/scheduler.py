@@ -8,6 +8,7 @@ of a sweep that was killed, is waited for and then judged by its run directory l
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from kleash.sweep.standing import Standing, standing
 from kleash.training.interrupts import Interrupts
 
 POLL_SECONDS = 0.3
+TELLING = re.compile(r"kleash: |[\w.]*(Error|Exception)\b")
+"""How the line begins that says why a process ended: a message of Kleash, or the end of a traceback."""
 KLEASH = (sys.executable, "-P", "-m", "kleash")
 """-P: the working directory does not come before installed packages, as for the command `kleash` itself."""
 
@@ -201,10 +204,10 @@ class Scheduler:
 
 
 def last_words(log: Path) -> str:
-    """Return what a process said last: from Kleash if it did, else its last line."""
+    """Return why a process ended, from what it printed: Kleash's last message or exception, else the last line."""
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    own = [line.removeprefix("kleash: ") for line in lines if line.startswith("kleash: ")]
-    return own[-1] if own else lines[-1] if lines else "it said nothing"
+    telling = [line.removeprefix("kleash: ") for line in lines if TELLING.match(line)]
+    return telling[-1] if telling else lines[-1] if lines else "it said nothing"
 
 
 def failure_code(codes: Mapping[Point, int], states: Mapping[Point, State]) -> int:

@@ -98,7 +98,7 @@ def import_log(path: Path, folder: Path) -> Path:
     Raises:
         KleashError: no known format, or a damaged file.
     """
-    from kleash.monitor.logs.facts import facts_of
+    from kleash.monitor.logs.facts import facts_of, planned_steps
     from kleash.monitor.logs.reading import read_log
     from kleash.monitor.monitor import Monitor
 
@@ -115,7 +115,7 @@ def import_log(path: Path, folder: Path) -> Path:
         "source": log.source,
         "notes": list(log.notes),
         "columns": [asdict(column) for column in log.columns],
-        "planned": known.steps,
+        "planned": planned_steps(log),
         "beta": known.beta,
     }
     settings = json.loads(json.dumps(dict(log.settings), default=str), parse_constant=str)

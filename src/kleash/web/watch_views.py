@@ -1,7 +1,8 @@
 """What a page is told of a run: the run directory's records as JSON objects.
 
 A number that is NaN or infinite is null, since JSON has no word for it. The health of a run is the worst severity
-among the alarms that are open: begun and not over, or open when the run ended.
+among the alarms that are open: begun and not over, or open when the run ended; "not watched" for a run from before
+there was a monitor.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from kleash.metrics import METRICS, Metric, lookup
+from kleash.metrics import HELD_OUT, METRICS, Metric, lookup
 from kleash.monitor.suspects import Window, suspect_windows
-from kleash.report.catalogue import HELD_OUT, title
+from kleash.monitor.watched import was_watched
+from kleash.report.catalogue import title
 from kleash.report.run_summary import algorithm, controlled_key
 from kleash.runs.reader import RunReader
 from kleash.runs.records import SEVERITIES, Event, Sample
@@ -37,7 +39,9 @@ KL_KEYS = tuple(
 def summary(entry: Entry, reader: RunReader) -> Json:
     """Return what the list says of a run."""
     config, imported, counts = reader.config, reader.meta.get(IMPORTED), reader.counts()
-    windows = _open(suspect_windows(reader.events()))
+    events = reader.events()
+    windows = _open(suspect_windows(events))
+    watched = imported is not None or was_watched(config, events)
     model = config.get("model")
     return _head(entry) | {
         "source": imported["source"] if imported else "kleash",
@@ -49,7 +53,7 @@ def summary(entry: Entry, reader: RunReader) -> Json:
         "planned": imported["planned"] if imported else _planned(config),
         "started": None if imported else reader.created_at,
         "updated": _updated(entry),
-        "health": _worst(windows),
+        "health": _worst(windows) if watched else "not watched",
         "alarms": [_alarm(window.event) for window in windows],
         "latest": _latest(reader),
     }

@@ -94,6 +94,7 @@ _TRLX = (
 )
 _PADDED = "positions after the end are in the mean, so it is too small"
 _LOG_RATIO = "beta times log policy - log reference of a given completion: a log-ratio, not a KL"
+_GIVEN_TEXT = "entropy on given text, which falls as the text is learnt: not that of the policy's own replies"
 _SUMMED = "summed over a sequence, which is no entropy per token"
 
 ROWS: tuple[Row, ...] = (
@@ -111,7 +112,8 @@ ROWS: tuple[Row, ...] = (
     Row(SAMPLING, "completions/clipped_ratio", "length/stop_rate", scale=COMPLEMENT),
     Row(SAMPLING, "clip_ratio/region_mean", "ratio/clip_fraction"),
     Row(SAMPLING, "clip_ratio", "ratio/clip_fraction"),
-    Row((*SAMPLING, DPO, KTO, SFT), "entropy", "entropy/per_token"),
+    Row(SAMPLING, "entropy", "entropy/per_token"),
+    Row((DPO, KTO, SFT), "entropy", None, note=_GIVEN_TEXT),
     Row(SAMPLING, "sampling/sampling_logp_difference/mean", "sampler/mismatch_mean"),
     Row(SAMPLING, "sampling/sampling_logp_difference/max", None, note="largest mismatch of sampler and trainer"),
     Row(SAMPLING, "step_time", "time/total"),
@@ -329,10 +331,23 @@ ROWS: tuple[Row, ...] = (
 )  # fmt: skip
 
 
-def rows_of(trainer: str) -> Mapping[str, Row]:
-    """Return a trainer's rows by column; where two rows have one column, the more particular one, which is first."""
+_BY_ESTIMATOR = (
+    Row((PPO,), "objective/kl", "kl/k1_per_sequence", REFERENCE, "k1", note="the setting kl_estimator of the log"),
+    Row((PPO,), "objective/kl", "kl/k3_per_sequence", REFERENCE, "k3", note="the setting kl_estimator of the log"),
+)
+"""What is known of a column where the log has the setting `kl_estimator` of its trainer."""
+
+
+def rows_of(trainer: str, kl_estimator: object = None) -> Mapping[str, Row]:
+    """Return a trainer's rows by column; where two rows have one column, the more particular one, which is first.
+
+    Args:
+        trainer: its name.
+        kl_estimator: the trainer's setting of that name, where the log has it.
+    """
+    settled = [row for row in _BY_ESTIMATOR if row.estimator == kl_estimator]
     found: dict[str, Row] = {}
-    for row in ROWS:
+    for row in (*settled, *ROWS):
         if trainer in row.trainers:
             found.setdefault(row.column, row)
     return found

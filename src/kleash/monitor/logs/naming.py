@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from kleash.errors import DataError, near_match
-from kleash.metrics import METRICS, lookup
+from kleash.metrics import HELD_OUT, METRICS, lookup
 from kleash.monitor.log import Column, Log
 from kleash.monitor.logs.mappings import OVER_BETA, Row, rows_of
 from kleash.monitor.logs.raw import Raw, to_number
 from kleash.monitor.logs.trainers import KLEASH, NO_TRAINER, Place, Recognised, catalogue_key, recognise
 from kleash.runs.records import Step
 
-HELD_OUT = "eval/"
-DRIFT = ("kl/", "eval/kl/")
+DRIFT = ("kl/", HELD_OUT + "kl/")
 """Where the KL to the reference is; `update/` and `sampler/` hold other comparisons."""
 
 _STDERR = ".stderr"
@@ -45,7 +44,8 @@ def to_log(raw: Raw, columns: Mapping[str, str], trainer: str | None, beta: floa
     found = recognise(names, raw.tag, raw.tag_from, trainer)
     settings = dict(raw.settings) if beta is None else {**raw.settings, "beta": beta}
     known_beta = to_number(settings.get("beta"))
-    said, taken = _columns(found, columns, _logged_beta(raw, found) if known_beta is None else known_beta)
+    rows = rows_of(found.trainer.name, settings.get("kl_estimator"))
+    said, taken = _columns(found, rows, columns, _logged_beta(raw, found, rows) if known_beta is None else known_beta)
     if not taken:
         raise _nothing_known(raw, names)
     return Log(
@@ -60,7 +60,9 @@ def to_log(raw: Raw, columns: Mapping[str, str], trainer: str | None, beta: floa
     )
 
 
-def _columns(found: Recognised, given: Mapping[str, str], beta: float | None) -> tuple[list[Column], dict[str, _Taken]]:
+def _columns(
+    found: Recognised, rows: Mapping[str, Row], given: Mapping[str, str], beta: float | None
+) -> tuple[list[Column], dict[str, _Taken]]:
     """Say of each column what it is, and which are kept: a key is filled by the user's or the first."""
     said: dict[str, Column] = {}
     taken: dict[str, _Taken] = {}
@@ -69,7 +71,7 @@ def _columns(found: Recognised, given: Mapping[str, str], beta: float | None) ->
         if key != "step":
             said[name] = Column(name, key, f"{_meaning(key)}; --column says so")
             taken[name], filled[key] = _Taken(key, float), name
-    for row, name, key in _matches(found, given):
+    for row, name, key in _matches(found, rows, given):
         column, kept = _by_row(row, name, key, beta, filled.get(key or ""))
         said[name] = column
         if kept is not None:
@@ -79,14 +81,16 @@ def _columns(found: Recognised, given: Mapping[str, str], beta: float | None) ->
     return [*said.values(), *unknown], taken
 
 
-def _logged_beta(raw: Raw, found: Recognised) -> float | None:
+def _logged_beta(raw: Raw, found: Recognised, rows: Mapping[str, Row]) -> float | None:
     """Return the beta of a leash that does not move, where the trainer logs it at each step."""
-    names = [name for _, name, key in _matches(found, {}) if key == "control/beta"]
+    names = [name for _, name, key in _matches(found, rows, {}) if key == "control/beta"]
     values = {row[name] for row in raw.rows.values() for name in names if name in row}
     return values.pop() if len(values) == 1 else None
 
 
-def _matches(found: Recognised, given: Mapping[str, str]) -> Iterable[tuple[Row | None, str, str]]:
+def _matches(
+    found: Recognised, rows: Mapping[str, Row], given: Mapping[str, str]
+) -> Iterable[tuple[Row | None, str, str]]:
     """Yield the columns that the trainer's rows know, in the order of the rows: better ones are first."""
     open_places = {name: place for name, place in found.places.items() if name not in given}
     if found.trainer.name == KLEASH:
@@ -94,7 +98,7 @@ def _matches(found: Recognised, given: Mapping[str, str]) -> Iterable[tuple[Row 
             if catalogue_key(name):
                 yield None, name, _key(place.name, place)
         return
-    for row in rows_of(found.trainer.name).values():
+    for row in rows.values():
         for name, place in list(open_places.items()):
             key = row.matches(place.name)
             if key is not None:
@@ -197,7 +201,8 @@ def _nothing_known(raw: Raw, names: Mapping[str, None]) -> DataError:
     if not names:
         return DataError(f"{raw.path} ({raw.format}) holds no numbers yet. Audit it when a step has been logged.")
     return DataError(
-        f"{raw.path} ({raw.format}) has no column that is known: {_listed(names)}. Say which is what, such as "
+        f"{raw.path} ({raw.format}) has no column that is known: {_listed(names)}. Say who wrote it, such as "
+        '--trainer "TRL GRPO" (one column alone does not tell), or which column is what, such as '
         "--column my_kl=kl/k3_per_token --column my_reward=reward/proxy; the keys are in docs/metrics.md."
     )
 

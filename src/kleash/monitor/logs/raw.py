@@ -12,6 +12,9 @@ from kleash.errors import DataError
 from kleash.monitor.log import LoggedSample
 from kleash.runs.records import Checkpoint
 
+LARGEST_STEP = 2**53
+"""Beyond it floats skip whole numbers."""
+
 
 @dataclass(frozen=True)
 class Raw:
@@ -89,13 +92,13 @@ def to_step(value: object, where: str, column: str) -> int:
     """Return a step as an integer.
 
     Raises:
-        DataError: it is no whole number.
+        DataError: it is no whole number, or too large for one.
     """
     number = to_number(value)
-    if number is None or not math.isfinite(number) or number != int(number):
+    if number is None or not abs(number) <= LARGEST_STEP or number != int(number):
         raise DataError(
-            f"{where}: {column} is {value!r}, which is no step: steps are whole numbers. Mend the line, or name the "
-            "step's column with --column NAME=step."
+            f"{where}: {column} is {value!r}, which is no step: steps are whole numbers up to {LARGEST_STEP}. Mend the "
+            "line, or name the step's column with --column NAME=step."
         )
     return int(number)
 

@@ -45,16 +45,26 @@ def read_log(
     if not path.exists():
         raise _missing(path)
     try:
-        if path.is_dir() and (path / DATABASE).is_file():
-            return kleash_run.read(path)
-        if path.name == DATABASE:
-            return kleash_run.read(path.parent)
+        run = path.parent if path.name == DATABASE else path
+        if (run / DATABASE).is_file():
+            _check_bare(path, columns or {}, trainer)
+            return kleash_run.read(run)
         raw = _read_folder(path, columns or {}) if path.is_dir() else _read_file(path, columns or {})
     except KleashError:
         raise
     except OSError as error:
         raise gone(path, error) from error
     return with_text(to_log(raw, columns or {}, trainer, beta))
+
+
+def _check_bare(path: Path, columns: Mapping[str, str], trainer: str | None) -> None:
+    given = [f"--column {name}={key}" for name, key in columns.items()]
+    given += [] if trainer is None else [f"--trainer '{trainer}'"]
+    if given:
+        raise DataError(
+            f"{path} is a Kleash run: its numbers have the catalogue's names already, so that {', '.join(given)} would "
+            "change nothing. Leave it out."
+        )
 
 
 def _read_folder(folder: Path, columns: Mapping[str, str]) -> Raw:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
 
 from kleash.errors import DataError
+from kleash.monitor.logs.lines import parse_json
 from kleash.monitor.logs.raw import Entry, Raw, gather
 
 EVENTS = "*tfevents*"
 _ALL = 0  # of TensorBoard's size guidance: keep every value instead of a sample of them
 _ARGUMENTS = "args/text_summary"
-_KEPT_SETTINGS = ("beta", "max_steps", "kl_estimator", "loss_type", "learning_rate", "num_train_epochs")
+_KEPT_SETTINGS = ("beta", "max_steps", "kl_estimator", "learning_rate", "num_train_epochs")
 
 
 def event_files(folder: Path) -> list[Path]:
@@ -90,7 +90,7 @@ def _arguments(accumulator: Any) -> dict[str, Any]:
         return {}
     texts = [text for event in accumulator.Tensors(_ARGUMENTS) for text in event.tensor_proto.string_val]
     try:
-        found = json.loads(texts[-1]) if texts else {}
-    except ValueError:  # cut by a limit on its length, or no UTF-8
+        found = parse_json(_ARGUMENTS, texts[-1].decode()) if texts else {}
+    except (ValueError, DataError):  # cut by a limit on its length, or no UTF-8
         return {}
     return found if isinstance(found, dict) else {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kleash.errors import DataError, near_match
-from kleash.metrics import METRICS
+from kleash.metrics import FUNCTION_PREFIX, HELD_OUT, METRICS
 from kleash.monitor.logs import mappings as m
 
 UNKNOWN = "unknown trainer"
@@ -15,7 +15,7 @@ KLEASH = "Kleash"
 
 MEASURE = "`kleash gauge REFERENCE CHECKPOINT` measures it afterwards"
 _CALLBACK = f"KleashCallback measures it during a run, {MEASURE}"
-_HF_PREFIX, _HF_HELD_OUT = "train/", ("eval/", "eval_")
+_HF_PREFIX, _HF_HELD_OUT = "train/", (HELD_OUT, "eval_")
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Trainer:
         prefix: what trackers put before its columns.
         held_out: what it puts before columns of an evaluation.
         tried: the release that was run for real and read; empty: names taken from its source and documentation.
+        kl_needs_beta: whether it logs a KL to the reference only where beta is above 0.
+        before_updates: the number of the step that it measures before any update.
     """
 
     name: str
@@ -39,10 +41,12 @@ class Trainer:
     prefix: str = ""
     held_out: tuple[str, ...] = ()
     tried: str = ""
+    kl_needs_beta: bool = False
+    before_updates: int = 0
 
 
-def _hf(name: str, *marks: str, no_kl: str, tag: str = "", tried: str = "") -> Trainer:
-    return Trainer(name, marks, no_kl, tag, _HF_PREFIX, _HF_HELD_OUT, tried)
+def _hf(name: str, *marks: str, no_kl: str, tag: str = "", tried: str = "", kl_needs_beta: bool = False) -> Trainer:
+    return Trainer(name, marks, no_kl, tag, _HF_PREFIX, _HF_HELD_OUT, tried, kl_needs_beta, before_updates=1)
 
 
 _BETA_ZERO = f"TRL computes it only for beta > 0, and beta is 0 unless it is set. {_CALLBACK}"
@@ -57,9 +61,9 @@ _SAMPLES = ("completions/mean_length|completion_length", "reward")
 _PAIRS = ("rewards/chosen", "logps/chosen")
 
 TRAINERS: tuple[Trainer, ...] = (
-    _hf(m.GRPO, *_SAMPLES, no_kl=_BETA_ZERO, tag="grpo", tried="1.16.0"),
-    _hf(m.RLOO, *_SAMPLES, no_kl=_BETA_ZERO, tag="rloo", tried="1.16.0"),
-    _hf(m.EITHER, *_SAMPLES, no_kl=_BETA_ZERO, tried="1.16.0"),
+    _hf(m.GRPO, *_SAMPLES, no_kl=_BETA_ZERO, tag="grpo", tried="1.16.0", kl_needs_beta=True),
+    _hf(m.RLOO, *_SAMPLES, no_kl=_BETA_ZERO, tag="rloo", tried="1.16.0", kl_needs_beta=True),
+    _hf(m.EITHER, *_SAMPLES, no_kl=_BETA_ZERO, tried="1.16.0", kl_needs_beta=True),
     _hf(m.XPO, "loss/xpo", no_kl=_UNEXPECTED, tag="xpo"),
     _hf(m.NASH, "loss/kl", "loss/score", no_kl=_UNEXPECTED, tag="nash-md"),
     _hf(m.ONLINE, "objective/kl", *_PAIRS, no_kl=_UNEXPECTED, tag="online-dpo", tried="1.16.0"),
@@ -75,11 +79,12 @@ TRAINERS: tuple[Trainer, ...] = (
         "verl computes it only with algorithm.use_kl_in_reward, or as actor/kl_loss with use_kl_loss, whose unit "
         f"follows loss_agg_mode. {MEASURE}")),
     Trainer("OpenRLHF", ("policy_loss", "actor_lr|logprobs_diff|ppo_kl"), (
-        f"OpenRLHF computes it only with a reference, init_coef > 0. {MEASURE}"), prefix="train/"),
+        f"OpenRLHF computes it only with a reference, init_coef > 0. {MEASURE}"), prefix="train/", kl_needs_beta=True),
     Trainer("NeMo-RL", ("gen_kl_error|token_mult_prob_error",), (
-        f"NeMo-RL computes it only with reference_policy_kl_penalty > 0. {MEASURE}"), prefix="train/"),
+        f"NeMo-RL computes it only with reference_policy_kl_penalty > 0. {MEASURE}"
+        ), prefix="train/", kl_needs_beta=True),
     Trainer("tinker", ("kl_policy_base|optim/kl_sample_train_v1|env/all/reward/total",), (
-        f"tinker computes it only with kl_penalty_coef > 0. {MEASURE}")),
+        f"tinker computes it only with kl_penalty_coef > 0. {MEASURE}"), kl_needs_beta=True),
     Trainer("prime-rl", ("mismatch_kl/all/mean|mismatch_kl/mean|train/agg/all/agent/reward/mean",), (
         f"prime-rl has no reference model in RL: mismatch_kl is its sampler against its trainer. {MEASURE}")),
     Trainer(m.OPEN_INSTRUCT, ("objective/kl0_avg|objective/kl1_avg",), _UNEXPECTED),
@@ -94,7 +99,7 @@ TRAINERS: tuple[Trainer, ...] = (
 )  # fmt: skip
 
 NO_TRAINER = Trainer(UNKNOWN, (), f"no column of the log is known as one. {MEASURE}")
-_OF_KLEASH = Trainer(KLEASH, (), f"the run measures none. {MEASURE}", held_out=("eval/",), tried="this release")
+_OF_KLEASH = Trainer(KLEASH, (), f"the run measures none. {MEASURE}", held_out=(HELD_OUT,), tried="this release")
 
 _KLEASH_MARKS = frozenset(
     {"reward/proxy", "kl/exact_per_sequence", "preference/chosen_drift", "preference/chosen_score", "loss/sft"}
@@ -130,7 +135,7 @@ def recognise(columns: Collection[str], tag: str = "", tag_from: str = "", name:
     """
     if name is not None:
         return _named(name, columns)
-    if any(column.removeprefix("eval/") in _KLEASH_MARKS for column in columns):
+    if any(column.removeprefix(HELD_OUT) in _KLEASH_MARKS for column in columns):
         return Recognised(_OF_KLEASH, "its columns are keys of Kleash's catalogue", _places(_OF_KLEASH, columns, ""))
     for trainer in TRAINERS:
         if trainer.tag and trainer.tag == tag:
@@ -154,9 +159,15 @@ def trainer_names() -> list[str]:
     return list(dict.fromkeys([*(trainer.name for trainer in TRAINERS), KLEASH]))
 
 
+def trainer_of(name: str) -> Trainer:
+    """Return the trainer of a name; one that is unknown has nothing particular."""
+    return next((trainer for trainer in (*TRAINERS, _OF_KLEASH) if trainer.name == name), NO_TRAINER)
+
+
 def catalogue_key(name: str) -> bool:
     """Whether a name is a key of the catalogue, with or without `eval/`."""
-    return name.removeprefix("eval/") in METRICS or name.removeprefix("eval/").startswith("reward/function/")
+    bare = name.removeprefix(HELD_OUT)
+    return bare in METRICS or bare.startswith(FUNCTION_PREFIX)
 
 
 def _named(name: str, columns: Collection[str]) -> Recognised:

@@ -10,7 +10,7 @@ from typing import Any
 
 from kleash.errors import DataError
 from kleash.monitor.logs.completions import read_completions
-from kleash.monitor.logs.lines import text_of
+from kleash.monitor.logs.lines import parse_json, text_of
 from kleash.monitor.logs.raw import Entry, Raw, gather, numbers, to_step
 from kleash.runs.records import Checkpoint
 from kleash.runs.schema import DATABASE
@@ -77,7 +77,7 @@ def _newest(path: Path, folder: Path) -> tuple[Path, Mapping[str, Any], list[str
 
 def _state(path: Path) -> Mapping[str, Any]:
     try:
-        state = json.loads(text_of(path))
+        state = parse_json(str(path), text_of(path))
     except json.JSONDecodeError as error:
         raise DataError(
             f"{path} is not whole JSON ({error.msg} at line {error.lineno}): it is still being written, or was cut off."

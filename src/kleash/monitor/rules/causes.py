@@ -1,6 +1,6 @@
 """Causes that several rules name, in one wording.
 
-Each says what may be wrong, and what to look at to tell: in the words of any trainer, with Kleash's setting in brackets.
+Each says what may be wrong and what to look at to tell: in words of any trainer, with Kleash's setting in brackets.
 """
 
 from __future__ import annotations

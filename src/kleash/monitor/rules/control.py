@@ -6,7 +6,8 @@ import math
 
 from kleash.monitor.history import History
 from kleash.monitor.rule import Facts, Finding
-from kleash.monitor.rules.trends import contrast
+from kleash.monitor.rules.trends import span
+from kleash.monitor.rules.windows import contrast
 from kleash.runs.records import Cause
 
 SATURATED_STEPS = 20
@@ -58,17 +59,19 @@ class Saturated:
     looks_at = ("control/saturated", "control/beta", "control/target")
     causes = (
         Cause(
-            "the starting beta is far off, and its bounds with it", "algorithm.kl.beta: bounds are 1000 times off it"
+            "the starting beta is far off, and its bounds with it",
+            "beta at the start (in Kleash: algorithm.kl.beta; the bounds are 1000 times off it)",
         ),
         Cause(
             "the target asks for more drift than the reward pays for",
             "KL below the target with beta at its floor: the leash is slack, which is no fault",
         ),
-        Cause("the learning rate is too high: no beta holds the KL", "KL above the target; training.learning_rate"),
+        Cause("the learning rate is too high: no beta holds the KL", "KL above the target; the learning rate"),
     )
     advice = (
-        "With the KL above its target lower training.learning_rate, or start from a larger algorithm.kl.beta. With the "
-        "KL below it a lower target is the one that the run really has."
+        "If the KL is above its target, lower the learning rate or start from a larger beta (in Kleash: "
+        "training.learning_rate, algorithm.kl.beta). If it is below with beta at its floor, the leash holds nothing "
+        "back: set the target to the KL that you see, or leave it."
     )
 
     def __init__(self) -> None:
@@ -82,12 +85,13 @@ class Saturated:
         if bound.steps < SATURATED_STEPS:
             return None
         beta, over = history.latest("control/beta"), _mean_over_target(history, facts, RECENT_STEPS)
+        times = span(history["control/saturated"], bound.steps)
         slack = over is not None and over < 1
         held = "" if over is None else f", and the KL at {over:.2g} times its target"
         at = "at a bound" if beta is None else f"at a bound ({beta:.3g})"
         return Finding(
             "info" if slack else "warning",
-            f"beta has been {at} for {bound.steps} steps{held}.",
+            f"beta has been {at} in {times}{held}.",
             {"control/beta": beta, "steps": float(bound.steps), "kl_over_target": over},
             bound.since,
         )
@@ -106,7 +110,7 @@ class Unreachable:
         ),
         Cause(
             "the policy was carried away faster than beta could rise",
-            "KL above the target with beta at its ceiling; training.learning_rate",
+            "KL above the target with beta at its ceiling; the learning rate",
         ),
         Cause(
             "the target is in another unit than meant", "nats per sequence or per token; a reply has length/mean tokens"
@@ -114,7 +118,7 @@ class Unreachable:
     )
     advice = (
         "Below the target: set a lower one, or leave the run as it is, for the leash does not bind. Above it: go back "
-        "to a checkpoint with a lower KL and lower training.learning_rate."
+        "to a checkpoint with a lower KL and lower the learning rate (in Kleash: training.learning_rate)."
     )
 
     def __init__(self) -> None:
@@ -131,8 +135,8 @@ class Unreachable:
         below = over < 1
         return Finding(
             "info" if below else "warning",
-            f"The KL stays {'below' if below else 'above'} its target, at {over:.2g} times it over the last "
-            f"{RECENT_STEPS} steps, though beta has been at its bound for {bound.steps} steps.",
+            f"The KL stays {'below' if below else 'above'} its target, at {over:.2g} times it on average, though beta "
+            f"has been at its bound in {span(history['control/saturated'], bound.steps)}.",
             {"kl_over_target": over, "control/beta": history.latest("control/beta"), "steps": float(bound.steps)},
             bound.since,
         )
@@ -149,11 +153,11 @@ class Stalled:
             "the leash holds the policy where the reward can not rise further", "beta times the KL, beside the reward"
         ),
         Cause("the reward is at its end", "reward/proxy near its largest value, reward/group_sd near 0"),
-        Cause("the learning rate is too low", "training.learning_rate; optim/grad_norm"),
+        Cause("the learning rate is too low", "the learning rate; optim/grad_norm"),
     )
     advice = (
-        "Where the samples read well, loosening is due: raise algorithm.kl.target_nats_per_sequence by a quarter, or "
-        "let algorithm.kl.controller.loosen do it within a limit."
+        "Where the samples read well, loosening is due: lower beta or raise the target by a quarter (in Kleash: "
+        "algorithm.kl.beta, algorithm.kl.target_nats_per_sequence; monitor.loosen does it within a limit)."
     )
 
     def __init__(self) -> None:
@@ -168,7 +172,8 @@ class Stalled:
 
 
 def _stalled(history: History, facts: Facts) -> Finding | None:
-    reward = contrast(history["reward/proxy"], FLAT_WINDOW)
+    rewards = history["reward/proxy"]
+    reward = contrast(rewards, FLAT_WINDOW)
     kl = contrast(history["kl/exact_per_sequence"], FLAT_WINDOW)
     logged = history.latest("control/beta")
     beta = facts.beta if logged is None else logged
@@ -184,10 +189,11 @@ def _stalled(history: History, facts: Facts) -> Finding | None:
         return None
     return Finding(
         "info",
-        f"The reward has stayed at {reward.newest:.3g} ± {reward.stderr:.2g} for {2 * FLAT_WINDOW} steps, with the KL "
-        f"at {kl.newest:.3g} nats per sequence and its price at {price:.2g} (beta {beta:.3g}). Loosening may be due.",
+        f"The reward has stayed at {reward.newest:.3g} ± {reward.stderr:.2g} over {span(rewards, 2 * FLAT_WINDOW)}, "
+        f"with the KL at {kl.newest:.3g} nats per sequence and its price at {price:.2g} (beta {beta:.3g}). Loosening "
+        "may be due.",
         {"reward/proxy": reward.newest, "reward_before": reward.before, "kl": kl.newest, "price": price},
-        int(history["reward/proxy"].steps(2 * FLAT_WINDOW)[0]),
+        int(rewards.steps(2 * FLAT_WINDOW)[0]),
     )
 
 

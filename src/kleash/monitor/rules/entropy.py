@@ -28,15 +28,16 @@ class Collapse:
             "the leash is too loose to keep the reference's variety",
             "control/beta and the KL: the entropy that is lost is paid for in KL",
         ),
-        Cause("the learning rate is too high", "training.learning_rate; optim/grad_norm when the fall began"),
+        Cause("the learning rate is too high", "the learning rate; optim/grad_norm when the fall began"),
         Cause(
             "the clip holds rare tokens down (GRPO, PPO)",
-            "ratio/clip_fraction; algorithm.epsilon_high = 0.28 lets rare tokens rise",
+            "ratio/clip_fraction; an upper clip of 0.28 lets rare tokens rise (in Kleash: algorithm.epsilon_high)",
         ),
     )
     advice = (
-        "Go back to a checkpoint before it began. Then hold a lower KL (algorithm.kl.target_nats_per_sequence) or "
-        "lower training.learning_rate; a larger algorithm.num_generations keeps more to compare."
+        "Go back to a checkpoint before it began. Then raise beta, hold a lower KL or lower the learning rate (in "
+        "Kleash: algorithm.kl.beta, algorithm.kl.target_nats_per_sequence, training.learning_rate); more replies to a "
+        "prompt (in Kleash: algorithm.num_generations) keep more to compare."
     )
 
     def __init__(self) -> None:

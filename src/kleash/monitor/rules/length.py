@@ -36,12 +36,14 @@ class BlowUp:
         Cause("replies loop", "text/repeated_4gram, and the end of the longest samples"),
         Cause(
             "the loss favours long replies (GRPO)",
-            "algorithm.loss_normalization: `sequence` charges a long bad reply less per token than a short one",
+            "how it is averaged: by reply, a long bad one costs less per token than a short one (in Kleash: "
+            "algorithm.loss_normalization)",
         ),
     )
     advice = (
-        "Take length out of the reward (reward.length_penalty, reward.missing_stop_penalty), or shorten the leash: a "
-        "target per token (algorithm.kl.target_nats_per_token) does not make long replies dear, one per sequence does."
+        "Take length out of the reward (in Kleash: reward.length_penalty, reward.missing_stop_penalty), or shorten the "
+        "leash: raise beta, or hold a KL per sequence (in Kleash: algorithm.kl.target_nats_per_sequence), which makes "
+        "long replies dear as one per token does not."
     )
 
     def __init__(self) -> None:
@@ -73,8 +75,8 @@ class Collapse:
         ),
     )
     advice = (
-        "Hold the KL per token instead (algorithm.kl.target_nats_per_token). Lower reward.length_penalty where there "
-        "is one, and go back to a checkpoint before it began."
+        "Hold the KL per token instead of per sequence (in Kleash: algorithm.kl.target_nats_per_token). Lower a length "
+        "penalty where there is one (in Kleash: reward.length_penalty), and go back to a checkpoint before it began."
     )
 
     def __init__(self) -> None:
@@ -93,13 +95,13 @@ class StopRate:
     title = "stop rate falling"
     looks_at = ("length/stop_rate",)
     causes = (
-        Cause("replies have grown into the limit", "length/mean against rollout.max_completion_length"),
+        Cause("replies have grown into the limit", "length/mean against the longest reply that is allowed"),
         Cause("the policy has unlearned the stop token", "kl/class_stop, and what the samples at the limit end with"),
         Cause("replies that are cut off are paid as if they were whole", "reward of the samples that did not stop"),
     )
     advice = (
-        "Make stopping pay (reward.missing_stop_penalty), or raise rollout.max_completion_length where the replies are "
-        "good and merely longer."
+        "Make stopping pay (in Kleash: reward.missing_stop_penalty), or allow longer replies (in Kleash: "
+        "rollout.max_completion_length) where they are good and merely longer."
     )
 
     def __init__(self) -> None:

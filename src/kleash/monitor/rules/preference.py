@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kleash.monitor.history import History, Track, Values
 from kleash.monitor.rule import Facts, Finding
-from kleash.monitor.rules.trends import Limits
+from kleash.monitor.rules.trends import Limits, span
 from kleash.runs.records import Cause
 
 STEPS = 20
@@ -15,7 +15,8 @@ STEPS = 20
 CERTAIN = 3.0
 """Standard errors below 0 at which a log-probability is said to fall."""
 LOST = Limits(-0.15, -0.5)
-"""Fall of the chosen side over its log-probability under the reference. Vetted runs lose a twentieth."""
+"""Fall of the chosen side over its log-probability under the reference, where that is known. Vetted runs lose a
+twentieth."""
 
 
 class _Fall(NamedTuple):
@@ -46,16 +47,19 @@ class BothFalling:
             "preference/chosen_drift and rejected_drift: a small fall is usual, one that goes on is not",
         ),
         Cause("the two sides are nearly the same text", "how many tokens chosen and rejected share"),
-        Cause("the leash is too loose", "algorithm.beta: a larger one holds both sides nearer to the reference"),
+        Cause(
+            "the leash is too loose",
+            "beta (in Kleash: algorithm.beta): a larger one holds both sides nearer to the reference",
+        ),
         Cause(
             "the chosen completions are unlikely under the reference to begin with",
             "preference/chosen_logprob at the start; SFT on the chosen side first",
         ),
-        Cause("too many epochs or too high a learning rate", "training.num_epochs, training.learning_rate"),
+        Cause("too many epochs or too high a learning rate", "how often each pair was seen; the learning rate"),
     )
     advice = (
-        "Read samples: if they are worse, take an earlier checkpoint. Raise algorithm.beta, lower "
-        "training.learning_rate, or train on the chosen side (SFT) first."
+        "Read samples: if they are worse, take an earlier checkpoint. Raise beta, lower the learning rate (in Kleash: "
+        "algorithm.beta, training.learning_rate), or train on the chosen side (SFT) first."
     )
 
     def __init__(self) -> None:
@@ -73,13 +77,13 @@ class BothFalling:
         if self._since is None:
             self._since = history.now
         logprobs = history["preference/chosen_logprob"].values(STEPS)
-        began_at = float(logprobs.mean()) - chosen.change if len(logprobs) else math.nan
-        lost = chosen.change / -began_at
+        reference = float(logprobs.mean()) - chosen.change if len(logprobs) else math.nan
+        lost = chosen.change / -reference if reference < 0 else math.nan
         share = "" if math.isnan(lost) else f", {-lost:.1%} of its log-probability"
         return Finding(
             LOST.exceeded(lost) or "info",
             f"Both sides became less likely over training: chosen by {-chosen.change:.3g} nats per sequence{share}, "
-            f"rejected by {-rejected.change:.3g} (means of {STEPS} steps).",
+            f"rejected by {-rejected.change:.3g} (means of {span(_measured(history), STEPS)}).",
             {"chosen_change": chosen.change, "rejected_change": rejected.change},
             self._since,
         )
@@ -93,6 +97,12 @@ def _fall(history: History, side: str) -> _Fall | None:
     if len(drift) or len(logprob) < 2 * STEPS:
         return None
     return _since_start(logprob)
+
+
+def _measured(history: History) -> Track:
+    """Return the track that the chosen side is judged by."""
+    drift = history["preference/chosen_drift"]
+    return drift if len(drift) else history["preference/chosen_logprob"]
 
 
 def _since_start(track: Track) -> _Fall:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from kleash.monitor.history import History
 from kleash.monitor.rule import Facts, Finding
-from kleash.monitor.rules.trends import FACTORS, Watch, factors, fresh
+from kleash.monitor.rules.trends import POSITIVE_FACTORS, Watch, factors, fresh, span
 from kleash.runs.records import Cause
 
 FROM_START = factors(0.2, 0.0)
@@ -15,7 +17,9 @@ FROM_BASELINE = factors(0.3, 0.0)
 FLAT_SHARE = 0.95
 """Share of groups without any difference at which hardly a prompt is learned from."""
 FLAT_STEPS = 10
-"""Steps in a row: rewards that are 0 or 1 leave a small batch without a difference now and then."""
+"""Steps in a row, at the least: rewards that are 0 or 1 leave a small batch without a difference now and then."""
+CHANCE = 1e-5
+"""As many steps in a row are asked for as chance would give this seldom, at the share of such steps before."""
 
 
 class NoSignal:
@@ -34,24 +38,28 @@ class NoSignal:
         ),
         Cause("the reward can not tell replies apart", "the reward of two replies of which one is plainly worse"),
         Cause("the prompts are too hard or too easy: all replies fail, or all succeed", "reward/proxy by prompt"),
-        Cause("clipping makes them equal", "reward/clipped_share and reward.clip"),
+        Cause(
+            "clipping makes them equal",
+            "reward/clipped_share; the bounds that rewards are cut to (in Kleash: reward.clip)",
+        ),
     )
     advice = (
         "If the replies read well, the run is done. If they are all alike, go back to a checkpoint with more entropy; "
-        "if the task is too hard or too easy, change the prompts or raise algorithm.num_generations."
+        "if the task is too hard or too easy, change the prompts or sample more replies to each (in Kleash: "
+        "algorithm.num_generations)."
     )
 
     def __init__(self) -> None:
         """Start without a baseline."""
         self._watches = {
-            key: Watch(key, FACTORS, from_start=FROM_START, from_baseline=FROM_BASELINE) for key in self.looks_at[:2]
+            key: Watch(key, POSITIVE_FACTORS, from_start=FROM_START, from_baseline=FROM_BASELINE)
+            for key in self.looks_at[:2]
         }
-        self._flat_since: int | None = None
-        self._flat = 0
+        self._flat = _FlatSteps()
 
     def __call__(self, history: History, facts: Facts) -> Finding | None:
         """Compare the newest spread with the start, later with the baseline; count the steps without any."""
-        self._count(history)
+        self._flat.push(history)
         key = history.first_of(self.looks_at[:2])
         shift = None if key is None else self._watches[key].look(history, facts)
         if shift is not None:
@@ -60,20 +68,41 @@ class NoSignal:
                 f"{shift.level:.3g} of {shift.against}."
             )
             return Finding("warning", message, shift.values, shift.began)
-        if self._flat < FLAT_STEPS or self._flat_since is None:
+        steps, track = self._flat.steps, history["reward/group_sd" if self._flat.by_spread else "reward/flat_groups"]
+        if steps < self._flat.needed:
             return None
         message = (
-            f"In each of the last {self._flat} steps (nearly) all prompts had replies with one and the same reward: "
-            "there is no gradient."
+            f"In each of {span(track, steps)} (nearly) all prompts had replies with one and the same reward: there is "
+            "no gradient."
         )
-        return Finding("warning", message, {"steps": float(self._flat)}, self._flat_since)
+        return Finding("warning", message, {"steps": float(steps)}, int(track.steps(steps)[0]))
 
-    def _count(self, history: History) -> None:
+
+class _FlatSteps:
+    """Counts the steps in a row in which the replies to a prompt had one reward, as far as it was measured.
+
+    Attributes:
+        steps: the newest in a row.
+        needed: how many of them are more than chance.
+        by_spread: whether the spread within a group tells of it, not the share of groups without one.
+    """
+
+    def __init__(self) -> None:
+        self.steps, self.needed = 0, FLAT_STEPS
+        self.by_spread = False
+        self._measured = self._flat = 0
+
+    def push(self, history: History) -> None:
+        """Take the newest step in."""
         spread, share = fresh(history, "reward/group_sd"), fresh(history, "reward/flat_groups")
         if spread is None and share is None:
             return
+        self.by_spread = spread is not None
         if spread == 0.0 or (share is not None and share >= FLAT_SHARE):
-            self._flat += 1
-            self._flat_since = history.now if self._flat == 1 else self._flat_since
-        else:
-            self._flat, self._flat_since = 0, None
+            self.steps += 1
+            return
+        self._measured += self.steps + 1
+        self._flat += self.steps
+        self.steps = 0
+        if self._flat:
+            self.needed = max(FLAT_STEPS, math.ceil(math.log(CHANCE) / math.log(self._flat / self._measured)))

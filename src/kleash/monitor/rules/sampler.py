@@ -7,7 +7,7 @@ from collections import deque
 
 from kleash.monitor.history import History
 from kleash.monitor.rule import Facts, Finding
-from kleash.monitor.rules.trends import FACTORS, Watch, factors, fresh
+from kleash.monitor.rules.trends import POSITIVE_FACTORS, Watch, factors, fresh, span
 from kleash.runs.records import Cause, Severity
 
 KL, ABSOLUTE_DIFFERENCE = "sampler/kl_per_token", "sampler/mismatch_mean"
@@ -32,9 +32,9 @@ class Mismatch:
         Cause("the sampler has stale weights", "whether it is given the new weights after every update"),
         Cause(
             "temperature on one side only",
-            "log-probabilities of one batch from both at rollout.temperature; engines report those of temperature 1",
+            "one batch scored by both at the sampling temperature; engines report log-probabilities at temperature 1",
         ),
-        Cause("another dtype or kernel", "model.dtype; the same batch scored by both in float32"),
+        Cause("another dtype or kernel", "the dtype of both; the same batch scored by both in float32"),
         Cause("the sampler truncates (top-k, top-p, min-p)", "its generation settings"),
         Cause("a sharper policy makes the same rounding count for more", "entropy/per_token falling with it"),
     )
@@ -47,7 +47,8 @@ class Mismatch:
         """Start without a baseline."""
         self._newest: deque[float] = deque(maxlen=STEPS)
         self._watches = {
-            key: Watch(key, FACTORS, from_start=NEVER, from_baseline=GROWS) for key in (KL, ABSOLUTE_DIFFERENCE)
+            key: Watch(key, POSITIVE_FACTORS, from_start=NEVER, from_baseline=GROWS)
+            for key in (KL, ABSOLUTE_DIFFERENCE)
         }
 
     def __call__(self, history: History, facts: Facts) -> Finding | None:
@@ -58,7 +59,8 @@ class Mismatch:
         value = fresh(history, key)
         if value is not None:
             self._newest.append(abs(value))
-        return self._too_large(key, history) or self._growing(key, history, facts)
+        growing = self._growing(key, history, facts)
+        return self._too_large(key, history) or growing
 
     def _too_large(self, key: str, history: History) -> Finding | None:
         warning, critical = LIMITS[key]
@@ -69,8 +71,8 @@ class Mismatch:
             return None
         severity: Severity = "critical" if median >= critical else "warning"
         message = (
-            f"The mismatch of sampler and scorer is {median:.2g} nats per token (median of {STEPS} steps); up to "
-            f"{warning:.2g} is in order."
+            f"The mismatch of sampler and scorer is {median:.2g} nats per token (median of "
+            f"{span(history[key], STEPS)}); up to {warning:.2g} is in order."
         )
         return Finding(severity, message, {key: median, "limit": warning}, int(history[key].steps(STEPS)[0]))
 

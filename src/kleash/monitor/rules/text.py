@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kleash.monitor.history import History
 from kleash.monitor.rule import Facts, Finding
-from kleash.monitor.rules.trends import DIFFERENCES, FACTORS, Limits, Watch, beginning, factors, newest
+from kleash.monitor.rules.trends import DIFFERENCES, FACTORS, Limits, Watch, began, beginning, factors, newest
 from kleash.runs.records import Cause
 
 LOOPS_FROM_START = Limits(0.1, 0.25)
@@ -34,11 +34,11 @@ class Repetition:
         ),
         Cause("the leash is too loose", "the KL when it began; control/beta at 0 or at its floor"),
         Cause("replies run on to the limit for want of a stop token", "length/stop_rate, and how the samples end"),
-        Cause("the learning rate is too high", "training.learning_rate; optim/grad_norm when it began"),
+        Cause("the learning rate is too high", "the learning rate; optim/grad_norm when it began"),
     )
     advice = (
-        "Go back to a checkpoint before it began and hold a lower KL (algorithm.kl.target_nats_per_sequence). Let the "
-        "reward count a phrase once."
+        "Go back to a checkpoint before it began. Raise beta or hold a lower KL (in Kleash: algorithm.kl.beta, "
+        "algorithm.kl.target_nats_per_sequence), and let the reward count a phrase once."
     )
 
     def __init__(self) -> None:
@@ -77,8 +77,8 @@ class Diversity:
         ),
     )
     advice = (
-        "Read the samples. If they are poorer, go back to a checkpoint before it began and hold a lower KL "
-        "(algorithm.kl.target_nats_per_sequence)."
+        "Read the samples. If they are poorer, go back to a checkpoint before it began, and raise beta or hold a lower "
+        "KL (in Kleash: algorithm.kl.beta, algorithm.kl.target_nats_per_sequence)."
     )
 
     def __init__(self) -> None:
@@ -118,41 +118,45 @@ class SameAnswer:
         Cause("the leash is too loose", "the KL when it began; control/beta at 0 or at its floor"),
     )
     advice = (
-        "Go back to a checkpoint before it began. Let the reward see the prompt, and hold a lower KL "
-        "(algorithm.kl.target_nats_per_sequence)."
+        "Go back to a checkpoint before it began. Let the reward see the prompt, and raise beta or hold a lower KL (in "
+        "Kleash: algorithm.kl.beta, algorithm.kl.target_nats_per_sequence)."
     )
 
     def __init__(self) -> None:
         """Start before the first step."""
         self._start: tuple[float, float] | None = None
-        self._since: int | None = None
+        self._found: Finding | None = None
 
     def __call__(self, history: History, facts: Facts) -> Finding | None:
-        """Look for few different bigrams without repetition within replies."""
-        distinct_2, repeated_4gram = self.looks_at
-        if distinct_2 not in history.fresh or repeated_4gram not in history.fresh or not self._started(history, facts):
-            return None
+        """Look for few different bigrams without repetition within replies, where both were measured."""
+        if all(key in history.fresh for key in self.looks_at) and self._started(history, facts):
+            self._found = self._judged(history)
+        return self._found
+
+    def _judged(self, history: History) -> Finding | None:
         assert self._start is not None
-        distinct, repeated = newest(history, distinct_2), newest(history, repeated_4gram)
-        share = distinct / self._start[0]
-        severity = SAME_ANSWER.exceeded(FACTORS.into(share))
-        if severity is None or repeated - self._start[1] > WITHOUT_LOOPS:
-            self._since = None
+        distinct_2, repeated_4gram = self.looks_at
+        distinct, repeated = (newest(history[key], key) for key in self.looks_at)
+        start, repeated_before = self._start
+        severity = SAME_ANSWER.exceeded(FACTORS.into(distinct / start))
+        if severity is None or repeated - repeated_before > WITHOUT_LOOPS:
             return None
-        if self._since is None:
-            self._since = history.now
+        half = start * FACTORS.back(SAME_ANSWER.warning / 2)
+        first = began(history[distinct_2], lambda value: value <= half) if self._found is None else self._found.began
         return Finding(
             severity,
-            f"{distinct:.0%} of the bigrams are different ones, {share:.0%} of the {self._start[0]:.0%} at the start, "
-            f"while only {repeated:.1%} of the 4-grams repeat within a reply: the replies share their text.",
-            {distinct_2: distinct, repeated_4gram: repeated, "level": self._start[0]},
-            self._since,
+            f"{distinct:.0%} of the bigrams are different ones, {distinct / start:.0%} of the {start:.0%} at the "
+            f"start, while only {repeated:.1%} of the 4-grams repeat within a reply: the replies share their text.",
+            {distinct_2: distinct, repeated_4gram: repeated, "level": start},
+            first,
         )
 
     def _started(self, history: History, facts: Facts) -> bool:
         """Whether it is known where both numbers began."""
         if self._start is None:
-            distinct, repeated = (beginning(history, facts, key) for key in self.looks_at)
-            if distinct and repeated is not None:
+            distinct_2, repeated_4gram = self.looks_at
+            distinct = beginning(history[distinct_2], facts, distinct_2, above=0.0)
+            repeated = beginning(history[repeated_4gram], facts, repeated_4gram)
+            if distinct is not None and repeated is not None:
                 self._start = (distinct, repeated)
         return self._start is not None

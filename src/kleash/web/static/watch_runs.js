@@ -4,7 +4,7 @@ import { ask, listen } from "/static/watch_api.js";
 import { debounced, el, refill } from "/static/watch_dom.js";
 import { HEALTH, bySeverity, count, date, number, whole } from "/static/watch_words.js";
 
-const ORDER = { critical: 0, unreadable: 1, warning: 2, ok: 3 };
+const ORDER = { critical: 0, unreadable: 1, warning: 2, ok: 3, "not watched": 3 };
 const TOLD = 1; // alarms of a run whose message is in the list
 const ticked = new Set(); // ids in the order of ticking; they stay ticked while a run is looked at
 
@@ -74,7 +74,7 @@ export function showRuns(main, page) {
     else if (shown.length === 0)
       refill(body, el("tr", {}, el("td", { colspan: 9, class: "nothing" }, "No run matches the filter.")));
     const running = runs.filter((run) => run.status === "running").length;
-    const alarmed = runs.filter((run) => run.health !== "ok").length;
+    const alarmed = runs.filter((run) => run.alarms.length > 0).length;
     summary.textContent = `${count(runs.length, "run")}, ${running} running, ${alarmed} with an alarm`;
     offer();
   }
@@ -120,7 +120,8 @@ function byUrgency(one, other) {
 
 export function health(kind) {
   const { mark, word } = HEALTH[kind] ?? HEALTH.unreadable;
-  return el("span", { class: `health ${kind}` }, el("span", { class: "mark", "aria-hidden": "true" }, mark), word);
+  const tone = kind === "not watched" ? "info" : kind; // neutral: neither good nor bad
+  return el("span", { class: `health ${tone}` }, el("span", { class: "mark", "aria-hidden": "true" }, mark), word);
 }
 
 function row(run, tick) {

@@ -11,6 +11,7 @@ export const HEALTH = {
   ok: { mark: "●", word: "OK" },
   warning: { mark: "▲", word: "Warning" },
   critical: { mark: "◆", word: "Critical" },
+  "not watched": { mark: "○", word: "Not watched" },
   unreadable: { mark: "✕", word: "Unreadable" },
   info: { mark: "●", word: "Info" },
 };

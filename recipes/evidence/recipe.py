@@ -1,0 +1,68 @@
+"""What a recipe of evidence is: a claim, the runs that test it, what is measured of them, and what that says.
+
+A recipe is a folder under recipes/ with `run.toml`, `README.md` and `evidence.py`, a module with the names of `Recipe`.
+What was measured is kept beside them in `results.json`; README.md, the picture and docs/evidence.md are written from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+Measured = Mapping[str, Any]
+"""In JSON's types."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    Attributes:
+        values: of the settings that the recipe varies, as written, by dotted key.
+        path: its run directory.
+    """
+
+    values: Mapping[str, str]
+    path: Path
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A claim, the number that was written down before the runs, and the one that came out."""
+
+    claim: str
+    expected: str
+    measured: str
+    held: bool
+
+
+@dataclass(frozen=True)
+class Section:
+    """What a recipe has to show.
+
+    Attributes:
+        expectations: each claim with what became of it.
+        parts: tables and sentences in Markdown, in the order of reading.
+        picture: a whole SVG file.
+        caption: what the picture shows, for those who cannot see it.
+    """
+
+    expectations: Sequence[Expectation]
+    parts: Sequence[str]
+    picture: str
+    caption: str
+
+
+class Recipe(Protocol):
+    """The names of a recipe's module."""
+
+    SWEEP: Sequence[str]
+    """Settings with several values, as `kleash sweep` takes them."""
+
+    def measure(self, runs: Sequence[Run], folder: Path) -> Measured:
+        """Return what is to be known of finished runs; `folder` is theirs, and keeps what should not be made twice."""
+
+    def section(self, measured: Measured) -> Section:
+        """Return what the numbers say."""
