@@ -6,9 +6,9 @@ scale is moved until the two KLs agree. What is compared is the reward there, an
 
     difference = reward of the dialled run - reward of the trained run, at equal measured KL
 
-Its error within a seed is that of both means over prompts; the line `all seeds` is the mean over seeds with its standard
-error between them, the one that counts. Nine runs of recipes/sentiment take hours on two cores: finished ones are kept
-in `--out`, and the same command goes on with the rest.
+Its error within a seed is that of both means over prompts. The line of all seeds is the mean over those whose KLs
+could be matched, with its standard error between seeds: the one that counts. Nine runs of recipes/sentiment take hours
+on two cores: finished ones are kept in `--out`, and the same command goes on with the rest.
 
 Needs `pip install 'kleash[demo]'`.
 """
@@ -110,15 +110,14 @@ def dialled(run: Path) -> Callable[[float], Point]:
 
 
 def matched(at: Callable[[float], Point], grid: Sequence[Point], kl: float) -> Point:
-    """The long run where its measured KL is `kl`: scales are tried until they agree."""
+    """The long run where its measured KL is nearest to `kl`: scales are tried until the two agree, or none is left."""
     from kleash.gauge.dial_search import crossing
 
     points = list(grid)
     for _ in range(MOST_MATCHES):
-        nearest = min(points, key=lambda point: abs(point.kl.value - kl))
-        if abs(nearest.kl.value - kl) <= MATCHED * kl:
-            return nearest
         scale = min(1.0, crossing([(point.scale, point.kl.value) for point in points], kl))
+        if any(_agree(point.kl.value, kl) or point.scale == scale for point in points):
+            break
         points.append(at(scale))
     return min(points, key=lambda point: abs(point.kl.value - kl))
 
@@ -138,28 +137,26 @@ def compare(
 
 def table(found: Sequence[Comparison]) -> list[str]:
     """Return the lines: each seed, then each target over all seeds."""
-    lines = [
-        f"{'target':>6} {'seed':>9} {'scale':>6} {'KL trained':>11} {'dialled':>8} {'reward trained':>15} {'dialled':>8}"
-    ]
-    lines[0] += f" {'difference':>18}"
+    titles = ("target", "seed", "scale", "KL trained", "dialled", "reward trained", "dialled", "difference")
+    lines = ["{:>6} {:>9} {:>6} {:>11} {:>8} {:>15} {:>8} {:>17}".format(*titles)]
     for target in sorted({one.target for one in found}):
         some = [one for one in found if one.target == target]
         lines += [
             f"{target:6g} {one.seed:9d} {one.scale:6.3f} {one.trained_kl:11.2f} {one.dialled_kl:8.2f} "
             f"{one.trained_reward:15.3f} {one.dialled_reward:8.3f} {one.difference:9.3f} ± {one.reward_error:.3f}"
+            + ("" if _agree(one.dialled_kl, one.trained_kl) else "  the KLs could not be matched")
             for one in some
         ]
-        lines.append(
-            f"{target:6g} {'all seeds':>9} {'difference in reward':>51} {_over_seeds([o.difference for o in some])}"
-        )
-        gold = [one.gold_difference for one in some if one.gold_difference is not None]
-        if gold:
-            lines.append(f"{target:6g} {'all seeds':>9} {'difference in gold':>51} {_over_seeds(gold)}")
+        equal = [one for one in some if _agree(one.dialled_kl, one.trained_kl)]
+        gold = [one.gold_difference for one in equal if one.gold_difference is not None]
+        lines += [_over_seeds(target, "reward", [one.difference for one in equal])] if equal else []
+        lines += [_over_seeds(target, "gold", gold)] if gold else []
     return lines
 
 
 def _comparison(seed: int, target: float, short: Point, long: Point) -> Comparison:
-    assert short.reward is not None and long.reward is not None, "the runs have a reward"
+    assert short.reward is not None, "the runs have a reward"
+    assert long.reward is not None, "the runs have a reward"
     return Comparison(
         seed=seed,
         target=target,
@@ -179,9 +176,14 @@ def _error(estimate: Estimate) -> float:
     return estimate.half_width / NORMAL_95
 
 
-def _over_seeds(differences: Sequence[float]) -> str:
+def _agree(kl: float, other: float) -> bool:
+    return abs(kl - other) <= MATCHED * other
+
+
+def _over_seeds(target: float, what: str, differences: Sequence[float]) -> str:
     error = stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else math.nan
-    return f"{fmean(differences):9.3f} ± {error:.3f}"
+    seeds = f"{len(differences)} seeds"
+    return f"{target:6g} {seeds:>9} {f'difference in {what}':>51} {fmean(differences):9.3f} ± {error:.3f}"
 
 
 def _options() -> Any:

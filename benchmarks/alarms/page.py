@@ -346,5 +346,7 @@ LIMITS = """\
 - **A fault that was there from the start.** A baseline that was taken under it calls it usual.
 - **A hack that moves no number.** Rules read numbers only. A reply can be empty praise at the usual length, entropy
   and KL: read samples, and measure a gold reward ([limits of the leash](limits.md)).
-- **Other noise** than the three kinds above was not measured.
+- **Other runs** than the three kinds above were not measured: a KL that grows without a target through the whole run,
+  logs of every tenth step, sampled estimates alone. Where such a run's own noise is slower than a correlation of 0.9
+  from one measurement to the next, expect more false alarms.
 """

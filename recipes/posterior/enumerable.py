@@ -19,7 +19,8 @@ from kleash.kl.posterior import posterior
 from kleash.testing import toy
 
 TOY = toy()
-STEPS = 1500
+STEPS = 4000
+LONGEST_STEP = 10.0
 EPSILON = 0.2
 
 
@@ -33,6 +34,7 @@ class End:
         kl: KL(policy ‖ reference).
         from_posterior: KL(policy ‖ reference * exp(r / beta) / Z); None without a penalty, where there is no such thing.
         entropy: of the policy over sequences.
+        likeliest: probability of the likeliest sequence.
         share_of_best: probability of the two best answers together.
         odds: of one of the best answers to the other.
     """
@@ -42,6 +44,7 @@ class End:
     kl: float
     from_posterior: float | None
     entropy: float
+    likeliest: float
     share_of_best: float
     odds: float
 
@@ -57,10 +60,10 @@ def rewards_with_two_best() -> tuple[Tensor, tuple[int, int]]:
 def train(beta: float, rewards: Tensor, steps: int = STEPS) -> Tensor:
     """Descend on the expected loss from the reference on; return log-probabilities of the sequences, [15].
 
-    The step is smaller where beta is larger, since the penalty is what bends the loss.
+    The step is inverse to beta, since the penalty is what bends the loss.
     """
     logits = TOY.reference_logits.clone()
-    learning_rate = 2.5 / max(beta, 0.5)
+    learning_rate = min(2.5 / beta, LONGEST_STEP) if beta else LONGEST_STEP
     for _ in range(steps):
         logits.requires_grad_()
         (gradient,) = torch.autograd.grad(_expected_loss(logits, rewards, beta), logits)
@@ -81,6 +84,7 @@ def end_of_training(beta: float, steps: int = STEPS) -> End:
         kl=float(probabilities @ (logprobs - reference)),
         from_posterior=None if best is None else float(probabilities @ (logprobs - best)),
         entropy=-float(probabilities @ logprobs),
+        likeliest=float(probabilities.max()),
         share_of_best=float(probabilities[first] + probabilities[second]),
         odds=math.exp(float(logprobs[first] - logprobs[second])),
     )

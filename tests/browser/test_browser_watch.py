@@ -24,6 +24,7 @@ SETTINGS = {
     "model": {"name": "tiny"},
     "algorithm": {"type": "rloo", "kl": {"target_nats_per_sequence": 6.0}},
     "training": {"steps": STEPS},
+    "monitor": {"ignore": []},
 }
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
@@ -282,7 +283,10 @@ def test_a_log_of_another_trainer_has_the_charts_of_what_it_measured_and_says_wh
 def test_the_list_shows_health_in_words_and_takes_a_new_run_in(runs, serve, open_page):
     write_run(runs / "calm")
     write_run(runs / "bad", events=[ALARM])
+    RunWriter.create(runs / "old", {"training": {"steps": STEPS}}, {}).close()
     page = open_page(serve())
+    expect(page.locator("[data-run^=old]")).to_contain_text("○Not watched")
+    expect(page.locator("#runs-summary")).to_have_text("3 runs, 1 running, 1 with an alarm")
     expect(page.locator("[data-run^=bad]")).to_contain_text("Critical")
     expect(page.locator("[data-run^=bad]")).to_contain_text("Reward and KL rise while diversity falls.")
     expect(page.locator("[data-run^=calm]")).to_contain_text("OK")

@@ -137,8 +137,8 @@ def test_a_watched_run_is_told_as_it_was_recorded(tmp_path, finds, capsys):
     assert [(alarm["name"], alarm["began"]) for alarm in whole["alarms"]] == [("length/blow_up", 2)]
     assert whole["alarms_from"] == "record"
     assert whole["health_notes"] == [
-        "Change rules need about 230 measurements of a series; this log has 4 of its KL, so that only fixed limits were "
-        "applied."
+        "Change rules need about 230 measurements of a series; this log has 4 of its KL, so that only fixed limits "
+        "were applied."
     ]
 
 

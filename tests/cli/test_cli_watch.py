@@ -19,7 +19,7 @@ from kleash.runs.writer import RunWriter
 
 
 def make_run(path, *, alarm=False):
-    with RunWriter.create(path, {"training": {"steps": 8}}, {}) as writer:
+    with RunWriter.create(path, {"training": {"steps": 8}, "monitor": {}}, {}) as writer:
         for step in range(4):
             metrics = {"reward/proxy": 0.5 * step, "kl/exact_per_sequence": 2.0, "control/beta": 0.0625}
             writer.write_step(Step(step, metrics | {"time/total": 1.0}, {"reward/proxy": 0.125}))

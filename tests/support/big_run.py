@@ -53,6 +53,7 @@ WITH_ERROR = ("reward/proxy", "reward/gold", "kl/exact_per_sequence")
 SETTINGS = {
     "model": {"name": "HuggingFaceTB/SmolLM2-135M"},
     "algorithm": {"type": "rloo", "num_generations": 8, "kl": {"target_nats_per_sequence": 6.0}},
+    "monitor": {"ignore": []},
 }
 
 SENTENCE = "the film was a slow warm story about rain and two brothers who never quite said what they meant"

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 from rule_findings import findings, loudest, rows, wobbling
 
@@ -62,6 +63,23 @@ def test_against_a_baseline_five_times_the_norm_warns():
     settled = wobbling(1.0, 300)
     assert loudest(findings(Gradient(), rows(optim__grad_norm=[*settled, *[4.7] * 5]))) is None
     assert loudest(findings(Gradient(), rows(optim__grad_norm=[*settled, *[5.3] * 5]))) == "warning"
+
+
+def test_norms_of_0_are_no_start_and_nothing_to_jump_from():
+    rng = np.random.default_rng(0)
+    usual = 0.3 * np.exp(0.3 * rng.standard_normal(3000))
+    assert findings(Gradient(), rows(optim__grad_norm=[*[0.0] * 6, *usual])) == [None] * 3006
+    seldom = np.where(rng.random(3000) < 0.7, 0.0, usual)
+    assert findings(Gradient(), rows(optim__grad_norm=seldom)) == [None] * 3000
+    found = findings(Gradient(), rows(optim__grad_norm=[*[0.0] * 6, *[0.3] * 20, *[0.0, 4.0] * 3]))[-1]
+    assert found.severity == "warning"
+    assert "13.3 times the 0.3 of its first 5 measurements above 0 (steps 6 to 10)" in found.message
+
+
+def test_where_not_every_step_is_logged_the_steps_are_named():
+    steps = [row for one in [0.1, 0.45, 0.5, 0.6] for row in ({"ratio/clip_fraction": one}, {}, {})]
+    found = findings(LargeRatio(), steps)[9]
+    assert found.message.startswith("In each of the last 3 measurements (steps 3 to 9) the clip cut the gradient of at")
 
 
 def test_norms_that_are_no_numbers_are_left_to_the_rule_for_them():

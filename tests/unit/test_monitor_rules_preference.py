@@ -37,6 +37,14 @@ def test_one_side_alone_and_what_noise_explains_is_not_told_of(chosen, rejected)
     assert loudest(findings(BothFalling(), drifting(chosen, rejected))) is None
 
 
+@pytest.mark.parametrize("logprob", [-5.0, -4.0])
+def test_a_log_probability_that_was_no_log_probability_is_judged_by_no_share(logprob):
+    steps = [row | {"preference/chosen_logprob": logprob} for row in drifting(-5.0, -6.0, noise=0.0)]
+    found = findings(BothFalling(), steps)[-1]
+    assert found.severity == "info"
+    assert "chosen by 5 nats per sequence, rejected by 6 (" in found.message
+
+
 def test_without_drifts_log_probabilities_are_held_against_the_first_batches():
     def logprobs(fall):
         before_after = np.repeat([0.0, fall], 20) + np.tile([0.5, -0.5], 20)

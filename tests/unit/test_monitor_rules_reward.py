@@ -31,6 +31,20 @@ def test_a_reward_that_never_differs_is_told_of_after_ten_steps():
     assert found[9].message.startswith("In each of the last 10 steps (nearly) all prompts had replies with one and the")
 
 
+def test_where_most_steps_have_no_signal_by_chance_a_few_in_a_row_are_usual():
+    rng = np.random.default_rng(0)
+    for share in (0.3, 0.5, 0.7):
+        spread = np.where(rng.random(2000) < share, 0.0, 0.4 + 0.02 * rng.standard_normal(2000))
+        assert loudest(findings(NoSignal(), rows(reward__group_sd=spread))) is None
+        assert loudest(findings(NoSignal(), rows(reward__group_sd=[*spread, *[0.0] * 60]))) == "warning"
+
+
+def test_a_spread_that_is_0_in_the_first_steps_is_no_start():
+    steps = [0.0] * 6 + [0.4] * 200
+    assert loudest(findings(NoSignal(), rows(reward__group_sd=steps))) is None
+    assert loudest(findings(NoSignal(), rows(reward__group_sd=[*steps, *[0.07] * 3]))) == "warning"
+
+
 def test_other_trainers_share_of_flat_groups_and_spread_count_too():
     flat = [0.2] * 10 + [0.97] * 10
     assert loudest(findings(NoSignal(), rows(reward__flat_groups=flat))) == "warning"

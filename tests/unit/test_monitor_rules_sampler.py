@@ -17,8 +17,8 @@ def test_a_kl_of_the_sampler_above_a_hundredth_warns(nats, severity):
         assert found[9].began == 0
         assert found[9].values == {"sampler/kl_per_token": 0.012, "limit": 0.01}
         assert found[9].message == (
-            "The mismatch of sampler and scorer is 0.012 nats per token (median of the last 10 steps); up to 0.01 is in "
-            "order."
+            "The mismatch of sampler and scorer is 0.012 nats per token (median of the last 10 steps); up to 0.01 is "
+            "in order."
         )
 
 

@@ -89,7 +89,7 @@ def _values(found: Recommendation) -> Html:
         interval_rows("KL from the start", drifts, unit=UNIT, tone=tones[1]),
     ]
     titles, rows = numbers(found)
-    lines = [[_unbroken(escape(label)), *rest] for label, *rest in rows]
+    lines = [[_unbroken(escape(label)), *rest, _unbroken(escape(mark))] for label, *rest, mark in rows]
     return join([text, columns(charts), table(titles, lines, caption="The best value first.", numeric=titles[1:4])])
 
 

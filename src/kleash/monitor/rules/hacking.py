@@ -269,7 +269,7 @@ class FlatReward:
             kl = _growth(history[key], key, window, growth)
             if kl is None or (target is not None and kl.newest <= target):
                 continue
-            reward = _over_the_same(history["reward/proxy"], history[key], window)
+            reward = _over_the_same(history["reward/proxy"], history[key], window, least=window)
             if reward is not None and reward.stderr > 0 and abs(reward.score) < FLAT_SCORE:
                 self._found = self._finding(history, key, kl, reward, window)
                 break
@@ -296,9 +296,9 @@ def _growth(track: Track, key: str, window: int, growth: float) -> Contrast | No
     return kl if kl.score >= GROWTH_SCORE else None
 
 
-def _over_the_same(track: Track, other: Track, window: int) -> Contrast | None:
-    """Compare windows of a number over the steps of another's newest `window` values, or longer ones."""
-    return contrast(track, window_since(track, float(other.steps(window)[0]), window))
+def _over_the_same(track: Track, other: Track, window: int, *, least: int) -> Contrast | None:
+    """Compare windows of a number over the steps of another's newest `window` values, of `least` values or more."""
+    return contrast(track, window_since(track, float(other.steps(window)[0]), least))
 
 
 def _split_in_training(history: History) -> Finding | None:
@@ -308,7 +308,7 @@ def _split_in_training(history: History) -> Finding | None:
         severity = None if gold is None else FALLS[window].exceeded(gold.score)
         if gold is None or severity is None:
             continue
-        proxy = _over_the_same(history["reward/proxy"], track, window)
+        proxy = _over_the_same(history["reward/proxy"], track, window, least=window)
         if proxy is not None and proxy.score >= RISE_SCORE:
             first = int(track.steps(window)[0])
             return _split(severity, ("reward/proxy", proxy), ("reward/gold", gold), span(track, window), first)
@@ -318,7 +318,7 @@ def _split_in_training(history: History) -> Finding | None:
 def _split_of_evaluations(history: History) -> Finding | None:
     proxy, gold = "eval/reward/proxy", "eval/reward/gold"
     evaluated = _contrast_of_evaluations(history, proxy)
-    trained = contrast(history["reward/proxy"], WINDOWS[0])
+    trained = _over_the_same(history["reward/proxy"], history[proxy], HELD_OUT_WINDOW, least=WINDOWS[0])
     for rising, rise, falling, fall in (
         (proxy, evaluated, gold, _contrast_of_evaluations(history, gold)),
         ("reward/proxy", trained, proxy, evaluated),

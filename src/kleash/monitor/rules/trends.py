@@ -204,9 +204,10 @@ def _first_in_words(measured: Track, taken: Track, key: str, above: float) -> st
         return "its first value"
     steps = taken.steps()[taken.values() > above][:START_STEPS]
     first, last = int(steps[0]), int(steps[-1])
-    if first == measured.steps()[0] and last - first == START_STEPS - 1:
+    none_left_out = int(measured.steps()[START_STEPS - 1]) == last
+    if none_left_out and last - first == START_STEPS - 1:
         return f"its first {START_STEPS} steps"
-    return f"its first {START_STEPS} measurements{' above 0' if above == 0.0 else ''} (steps {first:,} to {last:,})"
+    return f"its first {START_STEPS} measurements{'' if none_left_out else ' above 0'} (steps {first:,} to {last:,})"
 
 
 class Shift(NamedTuple):
