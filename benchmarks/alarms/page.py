@@ -191,7 +191,7 @@ def _speakers_text(results: Results) -> str:
     found = [results.false_alarms[kind][KLEASH] for kind in KINDS]
     early, total = sum(one.early for one in found), sum(one.said.total() for one in found)
     return f"""\
-Which of Kleash's rules they were; {early} of all {total} came within the first {BASELINE_STEPS} steps, from absolute
+Which of Kleash's rules they were; {early} of all {total} came within the first {BASELINE_STEPS} steps, from fixed
 rules:
 """
 
@@ -341,7 +341,7 @@ LIMITS = """\
   the level at a log-KL sd of 0.2, and higher when they are estimated. Here {fastest_share} are spoken of before 2x
   (independent and AR noise); what is promised is 3x.
 - **A small fault before there is a baseline.** What is usual is learned from {baseline} steps. Until then there is no
-  measure of the run's own noise, and absolute rules stand in and say so: they hold the KL against its target and the
+  measure of the run's own noise, and fixed limits stand in and say so: they hold the KL against its target and the
   other numbers against the first step's, and need a larger fault. The two early faults above are theirs alone.
 - **A fault that was there from the start.** A baseline that was taken under it calls it usual.
 - **A hack that moves no number.** Rules read numbers only. A reply can be empty praise at the usual length, entropy

@@ -50,8 +50,8 @@ def read_results(folder: Path) -> tuple[Origin, Measured]:
             f"{folder / RESULTS} does not exist, so there is nothing to write pages from. Measure first: "
             f"python -m recipes.evidence {folder.name}"
         ) from None
-    origin = {key: tuple(value) if isinstance(value, list) else value for key, value in stored["origin"].items()}
-    return Origin(**origin), stored["measured"]
+    origin = stored["origin"]
+    return Origin(**{key: _frozen(value) for key, value in origin.items()}), stored["measured"]
 
 
 def pages(root: Path, recipes: Mapping[str, Recipe]) -> dict[Path, str]:
@@ -71,9 +71,7 @@ def pages(root: Path, recipes: Mapping[str, Recipe]) -> dict[Path, str]:
 
 def block(origin: Origin, section: Section) -> str:
     """Return what stands between the marks: where it is from, the picture, claims and tables."""
-    claims = [
-        (one.claim, one.expected, one.measured, "yes" if one.held else "**no**") for one in section.expectations
-    ]
+    claims = [(one.claim, one.expected, one.measured, "yes" if one.held else "**no**") for one in section.expectations]
     parts = [
         origin.sentence,
         f"![{section.caption}]({PICTURE})",
@@ -111,6 +109,11 @@ def excerpt(name: str, readme: str) -> str:
 def relink(text: str, folder: str) -> str:
     """Return Markdown that stood in a recipe's folder, with its links as they are from docs/."""
     return LINK.sub(lambda found: f"]({folder}/{found[1]})", text)
+
+
+def _frozen(value: Any) -> Any:
+    """Return a list as the tuple that it was."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def write(written: Mapping[Path, str]) -> Sequence[Path]:

@@ -1,7 +1,8 @@
 """What a recipe of evidence is: a claim, the runs that test it, what is measured of them, and what that says.
 
-A recipe is a folder under recipes/ with `run.toml`, `README.md` and `evidence.py`, a module with the names of `Recipe`.
-What was measured is kept beside them in `results.json`; README.md, the picture and docs/evidence.md are written from it.
+A recipe is a folder under recipes/ with `run.toml`, `README.md` and `evidence.py`, a module with the names of
+`Recipe`. What was measured is kept beside them in `results.json`; README.md, the picture and docs/evidence.md are
+written from it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Training on a language that can be enumerated: RLOO's expected gradient is a sum, so where training ends is exact.
+"""Training on a language that can be enumerated: the expected gradient is a sum, so where training ends is exact.
 
-All 225 pairs of the 15 sequences stand for the groups of two samples, each weighted by its probability. Advantages, policy
-loss and penalty are those of a run. The two best answers are paid the same, so that their odds show what a reward leaves
-alone.
+All 225 pairs of the 15 sequences stand for the groups of two samples, each weighted by its probability. Advantages,
+policy loss and penalty are those of a run. The two best answers are paid the same, so that their odds show what a
+reward leaves alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class End:
         beta: price of drift, 0 for none.
         reward: E[r] under the policy.
         kl: KL(policy ‖ reference).
-        from_posterior: KL(policy ‖ reference * exp(r / beta) / Z); None without a penalty, where there is no such thing.
+        from_posterior: KL(policy ‖ reference * exp(r / beta) / Z); None without a penalty, where there is none.
         entropy: of the policy over sequences.
         likeliest: probability of the likeliest sequence.
         share_of_best: probability of the two best answers together.

@@ -50,7 +50,7 @@ def test_it_is_over_after_some_quiet_steps_and_says_until_when_it_lasted(watchin
     events = observed(watcher, 5 + QUIET_STEPS)
     assert told(events) == [(3, "warning", "kl/spike", False), (5 + QUIET_STEPS, "info", "kl/spike", True)]
     assert (events[1].values, events[1].began) == ({"last": 5}, 3)
-    assert events[1].message == "over since step 6: nothing was found in the 20 steps since then."
+    assert events[1].message == "over since step 6: nothing was found in the 20 recorded steps since then."
     assert watcher.open_alarms == []
 
 

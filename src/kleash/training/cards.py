@@ -15,7 +15,7 @@ from kleash.models.names import DEMO
 from kleash.report.reward_verdicts import KINDS, signs, verdict
 from kleash.report.wording import with_error
 from kleash.runs.reader import RunReader
-from kleash.runs.records import Event
+from kleash.runs.records import Event, Step
 from kleash.training.statistics import Numbers
 
 CARD_KEYS = (
@@ -88,16 +88,7 @@ def model_card(
         "| measured | step | value |",
         "|---|---|---|",
     ]
-    moved = any("eval/kl/original_per_sequence" in row.metrics for row in rows)
-    for key in CARD_KEYS:
-        if moved and key.startswith("eval/kl/exact"):
-            continue  # measured from a reference that has moved along
-        known = [row for row in rows if row.metrics.get(key) is not None]
-        if known:
-            error = known[-1].stderr.get(key)
-            spread = "" if error is None else f" ± {error:.2g}"
-            metric = lookup(key)
-            lines.append(f"| {metric.title}, {metric.unit} | {known[-1].step} | {known[-1].metrics[key]:.4g}{spread} |")
+    lines += _measured(rows)
     if merged is not None:
         error = merged.stderr.get("kl/exact_per_sequence", float("nan"))
         lines.append(
@@ -109,6 +100,22 @@ def model_card(
         "± is one standard error over prompts. A low KL is no proof of a good model: it only bounds the change.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _measured(steps: Sequence[Step]) -> list[str]:
+    """Rows of a card: what the run's evaluations measured last."""
+    lines = []
+    moved = any("eval/kl/original_per_sequence" in step.metrics for step in steps)
+    for key in CARD_KEYS:
+        if moved and key.startswith("eval/kl/exact"):
+            continue  # measured from a reference that has moved along
+        known = [step for step in steps if step.metrics.get(key) is not None]
+        if known:
+            error = known[-1].stderr.get(key)
+            spread = "" if error is None else f" ± {error:.2g}"
+            metric = lookup(key)
+            lines.append(f"| {metric.title}, {metric.unit} | {known[-1].step} | {known[-1].metrics[key]:.4g}{spread} |")
+    return lines
 
 
 def reward_model_card(run_dir: Path, config: RunConfig, folder: Path, alarms: Alarms, *, whole: bool) -> str:
