@@ -27,7 +27,7 @@ lint: .venv/dev.installed ## style, types and the direction of imports
 	$(BIN)/lint-imports
 
 bench: .venv/bench.installed ## compare speed and memory with other libraries
-	@for script in benchmarks/*.py; do echo "$$script" && $(BIN)/python $$script || exit 1; done
+	@for script in benchmarks/rl_step.py benchmarks/linear_kl.py benchmarks/gauge.py; do echo "$$script" && $(BIN)/python $$script || exit 1; done
 
 alarms: .venv/dev.installed ## measure the monitor's false alarms and delays, and write docs/alarms.md (10 minutes)
 	$(BIN)/python -m benchmarks.alarms

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from rich.console import Console
 from tiny_run import settings
 
 from kleash.cli import export as command
@@ -79,7 +80,7 @@ def test_the_limit_goes_into_the_call_and_the_folder(monkeypatch, saved_run, tmp
 
 def test_a_table_fits_a_narrow_terminal(monkeypatch, saved_run, capsys):
     monkeypatch.setattr(exporting, "export_within", lambda *_, **__: DIAL)
-    monkeypatch.setattr(command, "screen", lambda: __import__("rich.console").console.Console(width=60))
+    monkeypatch.setattr(command, "screen", lambda: Console(width=60, markup=False, highlight=False))
     assert main(["export", str(saved_run), "--max-nats", "3"]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("0.5")]
     assert len(rows) == 1

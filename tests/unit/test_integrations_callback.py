@@ -529,6 +529,7 @@ def test_an_alarm_is_recorded_and_said_with_its_causes_and_changes_nothing(
 
 
 def test_the_ladder_stops_the_training_and_names_the_checkpoint_to_go_on_from(tmp_path, tiny_model_dir, monkeypatch):
+    """The trainer's numbers of step 3 are those of the weights after 2 updates, so that checkpoint 2 is suspect."""
     only(monkeypatch, Alarm(lambda step: step >= 3))
     measured = callback(ladder=["stop"])
     trainer = trained(tmp_path, tiny_model_dir, measured, max_steps=6, save_strategy="steps", save_steps=1)
@@ -536,7 +537,7 @@ def test_the_ladder_stops_the_training_and_names_the_checkpoint_to_go_on_from(tm
     with RunReader(measured.run_dir) as run:
         assert run.status == "stopped"
         reason = "step 3: the run ends here: test/alarm is critical since step 3; rung 1 of 1. found at 3. Do nothing."
-        onward = f"under no alarm is {tmp_path / 'checkpoint-2'}: go on with resume_from_checkpoint="
+        onward = f"under no alarm is {tmp_path / 'checkpoint-1'}: go on with resume_from_checkpoint="
         assert run.status_reason.startswith(reason)
         assert onward in run.status_reason
         assert [event.name for event in run.events()] == ["starting_model", "test/alarm", "action/stop"]

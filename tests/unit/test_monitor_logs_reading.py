@@ -221,7 +221,7 @@ def test_a_run_that_was_watched_is_what_its_record_says(tmp_path, monkeypatch, s
         event(2, "info", name="c/d", began=1, values={"last": 2.0}, ends=True),
     ]
     steps = [Step(step, {"x": 1.0}) for step in range(5)]
-    checkpoints = [Checkpoint(step, tmp_path) for step in (0, 2, 3)]
+    checkpoints = [Checkpoint(step, tmp_path) for step in (2, 3)]
     log = Log(tmp_path, "Kleash", steps, settings=settings, events=recorded, checkpoints=checkpoints)
     found = health.examine(log, Facts())
     assert found.from_record
@@ -229,6 +229,19 @@ def test_a_run_that_was_watched_is_what_its_record_says(tmp_path, monkeypatch, s
     assert [one.checkpoint.step for one in found.suspects] == [2]
     calm = health.examine(Log(tmp_path, "Kleash", steps, settings=settings), Facts())
     assert (calm.from_record, calm.alarms) == (True, [])
+
+
+def test_a_checkpoint_of_the_callbacks_run_is_measured_by_two_steps(tmp_path):
+    """By the callback in the step of its number, by the trainer in the next one."""
+    recorded = [event(6, began=5, name="length/blow_up"), event(9, "info", name="length/blow_up", began=5, ends=True)]
+    steps, checkpoints = (
+        [Step(step, {"x": 1.0}) for step in range(12)],
+        [Checkpoint(step, tmp_path) for step in range(12)],
+    )
+    settings = {"callback": {"ladder": []}}
+    log = Log(tmp_path, "Kleash", steps, settings=settings, events=recorded, checkpoints=checkpoints)
+    found = health.examine(log, Facts())
+    assert [one.checkpoint.step for one in found.suspects] == [4, 5, 6, 7, 8]
 
 
 @pytest.mark.parametrize("settings", [{"training": {"steps": 9}}, {"callback": {"every": 50}}])

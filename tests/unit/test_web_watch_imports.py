@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+from alarm_rules import Alarm, only
 
 from kleash.errors import DataError, KleashError
 from kleash.monitor import monitor
@@ -15,6 +16,8 @@ from kleash.runs.records import Checkpoint, Event, Step
 from kleash.runs.samples import SampleQuery
 from kleash.web import watch_imports
 from kleash.web.watch_imports import Imports, import_log
+from kleash.web.watch_library import Library
+from kleash.web.watch_views import detail
 
 KL = "kl/k3_per_token"
 
@@ -96,6 +99,23 @@ def test_the_rules_are_replayed_over_a_log_without_events_of_its_own(log, read_l
     monkeypatch.setattr(monitor, "make_rules", lambda: [Late()])
     with RunReader(import_log(log.path, tmp_path / "run")) as run:
         assert [(event.name, event.step, event.severity) for event in run.events()] == [("test/late", 3, "critical")]
+
+
+def test_a_checkpoint_of_a_log_is_measured_by_the_step_after_it(tmp_path, monkeypatch):
+    """The list and `kleash audit` call the same checkpoints suspect: 2 is measured in step 3."""
+    for step in (1, 2, 3):
+        folder = tmp_path / "out" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        history = [{"step": one, "reward": 0.5, "completions/mean_length": 9.0} for one in range(1, step + 1)]
+        (folder / "trainer_state.json").write_text(json.dumps({"global_step": step, "log_history": history}))
+    found = Alarm(lambda step: step == 3)
+    only(monkeypatch, found)
+    (tmp_path / "imports").mkdir()
+    library = Library([tmp_path / "out"], tmp_path / "imports")
+    (entry,) = library.entries()
+    with library.open(entry) as run:
+        checkpoints = detail(entry, run)["checkpoints"]
+    assert [one["step"] for one in checkpoints if one["suspicions"]] == [2, 3]
 
 
 def test_events_that_the_trainer_recorded_stand(log, read_log, tmp_path):

@@ -14,7 +14,8 @@ from kleash.monitor.ladder import Ladder
 from kleash.monitor.logs import mappings as m
 from kleash.monitor.logs.raw import numbers
 from kleash.monitor.monitor import Monitor
-from kleash.monitor.suspects import suspicions
+from kleash.monitor.suspects import suspect_windows
+from kleash.monitor.watched import measured_in, windows_over
 from kleash.runs.reader import RunReader
 from kleash.runs.records import Event, Step
 
@@ -97,7 +98,7 @@ def translated(logs: Mapping[str, Any], trainer: str, beta: float | None) -> dic
 def trusted_checkpoint(run_dir: Path) -> Path | None:
     """The newest checkpoint of a run that is on disk and lies under no alarm."""
     with RunReader(run_dir) as run:
-        events = run.events()
+        windows, settings = suspect_windows(run.events()), run.config
         checkpoints = [saved for saved in run.checkpoints() if saved.path.is_dir()]
-    trusted = [saved.path for saved in checkpoints if not suspicions(events, saved.step)]
+    trusted = [saved.path for saved in checkpoints if not windows_over(windows, measured_in(settings, saved.step))]
     return trusted[-1] if trusted else None

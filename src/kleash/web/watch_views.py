@@ -16,7 +16,7 @@ from typing import Any
 
 from kleash.metrics import HELD_OUT, METRICS, Metric, lookup
 from kleash.monitor.suspects import Window, suspect_windows
-from kleash.monitor.watched import was_watched
+from kleash.monitor.watched import measured_in, was_watched, windows_over
 from kleash.report.catalogue import title
 from kleash.report.run_summary import algorithm, controlled_key
 from kleash.runs.reader import RunReader
@@ -190,14 +190,18 @@ def _window(window: Window) -> Json:
 
 
 def _checkpoints(reader: RunReader, windows: Sequence[Window]) -> list[Json]:
+    """Return each checkpoint and its alarms; trainers that are not Kleash measure it in the step after its number."""
+    settings, foreign = reader.config, IMPORTED in reader.meta
+    found = reader.checkpoints()
+    steps = [(one.step + 1,) if foreign else measured_in(settings, one.step) for one in found]
     return [
         {
             "step": checkpoint.step,
             "path": str(checkpoint.path),
             "exists": checkpoint.path.exists(),
-            "suspicions": [window.event.name for window in windows if window.holds(checkpoint.step)],
+            "suspicions": [window.event.name for window in windows_over(windows, measured)],
         }
-        for checkpoint in reader.checkpoints()
+        for checkpoint, measured in zip(found, steps, strict=True)
     ]
 
 

@@ -15,8 +15,8 @@ from kleash.monitor.logs.naming import DRIFT
 from kleash.monitor.logs.trainers import KLEASH
 from kleash.monitor.monitor import Monitor
 from kleash.monitor.rule import Facts
-from kleash.monitor.suspects import suspicions
-from kleash.monitor.watched import alarms_among, was_watched
+from kleash.monitor.suspects import suspect_windows
+from kleash.monitor.watched import alarms_among, measured_in, was_watched, windows_over
 from kleash.runs.records import SEVERITIES, Checkpoint, Event
 
 CHANGE_MEASUREMENTS = 230
@@ -101,8 +101,9 @@ def _notes(log: Log) -> list[str]:
 
 def _under(log: Log, checkpoint: Checkpoint, events: Sequence[Event]) -> list[Event]:
     """Return the alarms over a checkpoint's weights, which others than Kleash measure in the step after its number."""
-    later = 0 if log.source == KLEASH else 1
-    return suspicions(events, checkpoint.step + later)
+    kleash = log.source == KLEASH
+    steps = measured_in(log.settings, checkpoint.step) if kleash else (checkpoint.step + 1,)
+    return [window.event for window in windows_over(suspect_windows(events), steps)]
 
 
 def alarms_of(events: Iterable[Event]) -> list[Alarm]:

@@ -1,0 +1,96 @@
+"""The recipes of evidence in seconds: on a policy of 2 layers, and on a language that can be enumerated."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from recipes.evidence.training import finished_runs  # noqa: E402
+from recipes.posterior import enumerable  # noqa: E402
+from recipes.posterior import evidence as posterior  # noqa: E402
+from recipes.zero_kl import evidence as zero_kl  # noqa: E402
+
+VOWELS = '''
+def vowels(completions, **columns):
+    """Share of vowels."""
+    return [sum(letter in "aeiou" for letter in text) / max(1, len(text)) for text in completions]
+'''
+RUN = """\
+model = {{ name = "{model}", dtype = "float32" }}
+prompts = {{ path = "{folder}/prompts.txt", held_out = 4 }}
+reward = "{folder}/reward.py:vowels"
+algorithm.num_generations = 4
+rollout.max_completion_length = 10
+training = {{ steps = {steps}, prompts_per_step = 8, learning_rate = {rate}, eval_every = 100, eval_samples = 8 }}
+"""
+
+
+@pytest.fixture
+def run_file(tiny_model_dir, tmp_path):
+    """Write a run.toml on the tiny model, and return its path."""
+
+    def written(steps, rate):
+        (tmp_path / "prompts.txt").write_text("\n".join(f"prompt number {i} says" for i in range(12)))
+        (tmp_path / "reward.py").write_text(VOWELS)
+        path = tmp_path / "run.toml"
+        path.write_text(RUN.format(model=tiny_model_dir, folder=tmp_path, steps=steps, rate=rate))
+        return path
+
+    return written
+
+
+def test_without_a_penalty_reward_and_kl_rise_and_the_text_stops_varying(run_file, tmp_path):
+    file, folder = run_file(steps=60, rate=0.003), tmp_path / "runs" / "zero_kl"
+    sweep = ("training.seed=0", "algorithm.kl.beta=0,0.1")
+    runs = finished_runs(file, sweep, folder, jobs=2)
+    assert [run.values for run in runs] == [{"algorithm.kl.beta": "0"}, {"algorithm.kl.beta": "0.1"}]
+    written = [(run.path / "run.db").stat().st_mtime_ns for run in runs]
+    assert finished_runs(file, sweep, folder, jobs=2) == runs
+    assert [(run.path / "run.db").stat().st_mtime_ns for run in runs] == written
+
+    free, held = (zero_kl.measure_run(zero_kl.Run({**run.values, zero_kl.SEED: "0"}, run.path)) for run in runs)
+    assert free["after"]["reward"] > held["after"]["reward"] + 0.1 > free["before"]["reward"]
+    assert free["after"]["kl"] > 5 * held["after"]["kl"] > 0
+    assert free["after"]["entropy"] < 0.8 * held["after"]["entropy"]
+    assert free["after"]["distinct_2"] < held["after"]["distinct_2"]
+    assert free["before"] == pytest.approx(held["before"])
+
+
+REWARDS, BEST = enumerable.rewards_with_two_best()
+REFERENCE = enumerable.TOY.sequence_logprobs(enumerable.TOY.reference_logits).exp().numpy()
+
+
+@pytest.mark.parametrize("beta", [0.5, 1.0])
+def test_on_the_toy_training_ends_at_the_posterior(beta):
+    unnormalized = REFERENCE * np.exp(REWARDS.numpy() / beta)
+    trained = enumerable.train(beta, REWARDS, steps=1500).exp().numpy()
+    np.testing.assert_allclose(trained, unnormalized / unnormalized.sum(), rtol=0, atol=1e-7)
+    first, second = BEST
+    assert trained[first] / trained[second] == pytest.approx(REFERENCE[first] / REFERENCE[second], rel=1e-6)
+
+
+def test_on_the_toy_without_a_penalty_one_answer_is_left():
+    trained = enumerable.train(0.0, REWARDS, steps=1500).exp()
+    assert trained.max() > 0.99
+    first, second = BEST
+    assert abs(torch.log(trained[first] / trained[second]) - np.log(REFERENCE[first] / REFERENCE[second])) > 0.1
+
+
+def test_a_smaller_beta_is_predicted_to_go_further_and_does(run_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(posterior, "SWEEP", ("algorithm.kl.beta=0.1,0.4",))
+    monkeypatch.setattr(posterior, "CURVE", ())
+    monkeypatch.setattr(posterior, "PROMPTS", 8)
+    file, folder = run_file(steps=60, rate=0.003), tmp_path / "runs" / "posterior"
+    runs = finished_runs(file, posterior.SWEEP, folder, jobs=2)
+    tight, loose = posterior.predicted(file, folder)
+    assert (tight["beta"], loose["beta"]) == (0.4, 0.1)
+    trained = {run["beta"]: run for run in map(posterior.measure_run, runs)}
+    for key in ("kl", "reward"):
+        assert loose[key][1] > tight[key][2]
+        assert trained[0.1][key][0] > trained[0.4][key][0]
+    assert trained[0.1]["kl"][0] > 2 * trained[0.4]["kl"][0] > 0
