@@ -1,7 +1,7 @@
 """Write what the docs take from the code, after a change of it: `python docs/generate.py`.
 
-`metrics.md` comes from the metric catalogue, `configuration.md` from the settings' schema, and the table of
-penalties in `kl.md`, between its two marks, from `kleash.choices`.
+`metrics.md` comes from the metric catalogue, `configuration.md` from the settings' schema, `rules.md` from the monitor's
+rules, and the table of penalties in `kl.md`, between its two marks, from `kleash.choices`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from pathlib import Path
 from kleash import choices
 from kleash.config import page
 from kleash.metrics import METRICS, Metric
+from kleash.monitor.rule import Rule
+from kleash.monitor.rules.table import make_rules
 
 DOCS = Path(__file__).parent
 BEGIN, END = "<!-- choices: begin -->\n", "<!-- choices: end -->"
@@ -28,6 +30,29 @@ batch first and divided once. The evaluation on held-out prompts records the sam
 KL is always KL(policy ‖ reference), in nats, unless the row says otherwise; [KL](kl.md) tells how the
 estimators differ, and [length](length.md) how to read per sequence and per token side by side.
 """
+
+RULES_INTRODUCTION = """\
+# Rules
+
+<!-- Written from src/kleash/monitor/rules by `python docs/generate.py`. -->
+
+What the monitor looks for in every run, of Kleash or of another trainer, with the causes and the advice that its alarms
+carry. An alarm is information, a warning or critical; a warning and a critical alarm make the checkpoints of their steps
+suspect. A rule whose numbers a run does not record says nothing; `monitor.ignore` leaves rules out by name.
+[Alarms](alarms.md) has measured how often they speak of a healthy run and how soon of a faulty one.
+"""
+
+
+def rules_page() -> str:
+    """Return docs/rules.md: a section for each rule."""
+    return "\n".join([RULES_INTRODUCTION, *(_rule_section(rule) for rule in make_rules())])
+
+
+def _rule_section(rule: Rule) -> str:
+    keys = ", ".join(f"`{key}`" if key in METRICS else key for key in rule.looks_at)
+    causes = "\n".join(f"{number}. {cause.text}. Check: {cause.check}" for number, cause in enumerate(rule.causes, 1))
+    sentence = (type(rule).__doc__ or "").strip().partition("\n")[0]
+    return f"## `{rule.name}`\n\n{sentence}\n\nLooks at {keys}.\n\n{causes}\n\n**Then:** {rule.advice}\n"
 
 
 def metrics_page() -> str:
@@ -65,6 +90,7 @@ def pages() -> dict[Path, str]:
     return {
         DOCS / "metrics.md": metrics_page(),
         DOCS / "configuration.md": page.markdown(),
+        DOCS / "rules.md": rules_page(),
         kl: before + BEGIN + choices_table() + END + after,
     }
 

@@ -28,8 +28,8 @@ class Amounts:
     runs: int
     run_steps: int
     repeats: int
-    first_healthy: int = 1_000_000
-    first_faulty: int = 2_000_000
+    first_healthy: int = 3_000_000
+    first_faulty: int = 4_000_000
 
     @property
     def healthy_seeds(self) -> range:
