@@ -1,7 +1,7 @@
 """Write what the docs take from the code, after a change of it: `python docs/generate.py`.
 
-`metrics.md` comes from the metric catalogue, `configuration.md` from the settings' schema, `rules.md` from the monitor's
-rules, and the table of penalties in `kl.md`, between its two marks, from `kleash.choices`.
+`metrics.md` comes from the metric catalogue, `configuration.md` from the settings' schema, `rules.md` from the rules of
+the monitor, and the table of penalties in `kl.md`, between its two marks, from `kleash.choices`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RULES_INTRODUCTION = """\
 <!-- Written from src/kleash/monitor/rules by `python docs/generate.py`. -->
 
 What the monitor looks for in every run, of Kleash or of another trainer, with the causes and the advice that its alarms
-carry. An alarm is information, a warning or critical; a warning and a critical alarm make the checkpoints of their steps
+carry. An alarm is information, a warning or critical; a warning or a critical one makes the checkpoints of its steps
 suspect. A rule whose numbers a run does not record says nothing; `monitor.ignore` leaves rules out by name.
 [Alarms](alarms.md) has measured how often they speak of a healthy run and how soon of a faulty one.
 """
@@ -49,7 +49,7 @@ def rules_page() -> str:
 
 
 def _rule_section(rule: Rule) -> str:
-    keys = ", ".join(f"`{key}`" if key in METRICS else key for key in rule.looks_at)
+    keys = ", ".join(f"`{key}`" if "/" in key else key for key in rule.looks_at)
     causes = "\n".join(f"{number}. {cause.text}. Check: {cause.check}" for number, cause in enumerate(rule.causes, 1))
     sentence = (type(rule).__doc__ or "").strip().partition("\n")[0]
     return f"## `{rule.name}`\n\n{sentence}\n\nLooks at {keys}.\n\n{causes}\n\n**Then:** {rule.advice}\n"
