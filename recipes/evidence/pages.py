@@ -25,9 +25,9 @@ INTRODUCTION = """\
 
 <!-- Written from recipes/*/README.md and results.json by `python -m recipes.evidence --pages`. -->
 
-What is said about the KL penalty should be something you can run. Each section is a recipe: a claim, what was expected
-before the runs, and what came out, with what did *not* hold said as plainly as what did. `make evidence` makes all of
-it, `make evidence RECIPES=zero_kl` one; finished runs are kept, so that it can be interrupted.
+What is said about the KL penalty should be something you can run. Each section is a recipe: a claim, what was expected,
+and what came out, with what did *not* hold said as plainly as what did. `make evidence` makes all of it, and
+`make evidence RECIPES=zero_kl` one; finished runs are kept, so that it can be interrupted.
 """
 
 

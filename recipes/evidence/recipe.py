@@ -31,7 +31,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Expectation:
-    """A claim, the number that was written down before the runs, and the one that came out."""
+    """A claim, what was expected of a number, what came out, and whether that is as expected."""
 
     claim: str
     expected: str

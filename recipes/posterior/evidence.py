@@ -19,8 +19,9 @@ from recipes.evidence.picture import COLORS, Mark, Panel, svg
 from recipes.evidence.recipe import Expectation, Measured, Run, Section
 from recipes.posterior.enumerable import end_of_training, start
 
-BETA = "algorithm.kl.beta"
-SWEEP = (f"{BETA}=0.23,0.45,0.9",)
+BETA, RATE = "algorithm.kl.beta", "training.learning_rate"
+BETAS = (0.23, 0.45, 0.9)
+SWEEP = (f"{RATE}=1e-4,3e-4", f"{BETA}={','.join(map(str, BETAS))}")
 FILE = Path(__file__).with_name("run.toml")
 
 TOY_BETAS = (0.0, 0.3, 0.5, 1.0)
@@ -39,6 +40,8 @@ WINDOW = 10
 """Steps that a point of the drawn path is averaged over."""
 
 Json = dict[str, Any]
+Row = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""A run and what was predicted of its beta."""
 
 
 def measure(runs: Sequence[Run], folder: Path) -> Measured:
@@ -54,7 +57,7 @@ def predicted(file: Path, folder: Path) -> list[Json]:
     """Return what `kleash plan` says of each beta, from the largest; it is kept in the runs' folder."""
     kept = folder / "plan.json"
     if not kept.exists():
-        betas = sorted({*(float(value) for value in SWEEP[0].partition("=")[2].split(",")), *CURVE}, reverse=True)
+        betas = sorted({*BETAS, *CURVE}, reverse=True)
         config = load(file).config
         found = plan_run(config, betas, samples=SAMPLES, prompts=PROMPTS, progress=lambda *_: None)
         kept.write_text(json.dumps(found.to_dict()), encoding="utf-8")
@@ -77,6 +80,7 @@ def measure_run(run: Run) -> Json:
     last, before = steps[-LAST:], steps[-2 * LAST : -LAST]
     return {
         "beta": float(run.values[BETA]),
+        "rate": run.values[RATE],
         "kl": _mean([one for one, _ in last]),
         "kl_before": _mean([one for one, _ in before]),
         "reward": _mean([one for _, one in last]),
@@ -95,14 +99,15 @@ def section(measured: Measured) -> Section:
         (run, next(point for point in measured["plan"] if point["beta"] == run["beta"])) for run in measured["runs"]
     ]
     return Section(
-        expectations=[*_toy_expectations(measured["toy"]), *(_expectation(*row) for row in rows)],
+        expectations=[*_toy_expectations(measured["toy"]), *(_in_band(*row) for row in rows), _less_left(rows)],
         parts=[
             "**On the toy** (15 sequences; the two best answers are paid the same; exact):",
             _toy_table(measured["toy"]),
-            f"**On SmolLM2-135M**, one run a beta. *Predicted* is from {SAMPLES} samples of the reference for each of "
-            f"the {PROMPTS} training prompts, with 95 % intervals; *trained* is the mean of the last {LAST} steps on "
-            f"the same prompts, ± one standard error over steps; *held-out* is the last evaluation on the {PROMPTS} "
-            "other prompts, ± one standard error over prompts. KL in nats per sequence.",
+            "**On SmolLM2-135M**, one run a beta and learning rate. *Predicted* is from "
+            f"{SAMPLES} samples of the reference for each of the {PROMPTS} training prompts, with 95 % intervals; "
+            f"*trained* is the mean of the last {LAST} steps on the same prompts, ± one standard error over steps; "
+            f"*held-out* is the last evaluation on the {PROMPTS} other prompts, ± one standard error over prompts. KL "
+            "in nats per sequence. *Left on the table* is the predicted optimum of reward − beta × KL less the run's.",
             _table(rows),
         ],
         picture=_picture(measured["plan"], measured["runs"]),
@@ -151,14 +156,29 @@ def _toy_expectations(toy: Mapping[str, Any]) -> list[Expectation]:
     ]
 
 
-def _expectation(run: Mapping[str, Any], point: Mapping[str, Any]) -> Expectation:
+def _in_band(run: Mapping[str, Any], point: Mapping[str, Any]) -> Expectation:
+    """Say whether the last steps lie within the prediction's intervals."""
     inside = {key: point[key] and point[key][1] <= run[key][0] <= point[key][2] for key in ("kl", "reward")}
     words = " and ".join(f"{name} {'inside' if inside[key] else _side(run, point, key)}" for key, name in NAMES.items())
     return Expectation(
-        f"SmolLM2, beta {run['beta']:g}: the trained run lies in the predicted 95 % band",
+        f"SmolLM2, beta {run['beta']:g}, learning rate {run['rate']}: the trained run lies in the predicted 95 % band",
         "KL and reward inside",
         words,
         all(inside.values()),
+    )
+
+
+def _less_left(rows: Sequence[Row]) -> Expectation:
+    """Compare the learning rates beta by beta."""
+    left = {(run["rate"], run["beta"]): gap(run, point) for run, point in rows if point["kl"]}
+    rates = sorted({rate for rate, _ in left}, key=float)
+    betas = sorted({beta for _, beta in left})
+    ratios = [left[rates[0], beta] / left[rates[-1], beta] for beta in betas]
+    return Expectation(
+        f"SmolLM2: at learning rate {rates[0]} less reward is left on the table than at {rates[-1]}",
+        "a ratio below 1 at every beta",
+        ", ".join(f"{number(ratio)} at {beta:g}" for ratio, beta in zip(ratios, betas, strict=True)),
+        max(ratios) < 1,
     )
 
 
@@ -201,9 +221,10 @@ def _toy_row(label: str, end: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _table(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
+def _table(rows: Sequence[Row]) -> str:
     titles = (
         "beta",
+        "learning rate",
         "KL predicted",
         "trained",
         f"trained, {LAST} steps earlier",
@@ -218,6 +239,7 @@ def _table(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
         [
             (
                 f"{run['beta']:g}",
+                run["rate"],
                 _interval(point["kl"], point["reason"]),
                 with_error(*run["kl"]),
                 with_error(*run["kl_before"]),
@@ -227,7 +249,7 @@ def _table(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
                 with_error(*run["held_out_reward"]),
                 "" if point["kl"] is None else number(gap(run, point)),
             )
-            for run, point in rows
+            for run, point in sorted(rows, key=lambda row: (row[0]["beta"], -float(row[0]["rate"])))
         ],
     )
 
@@ -237,24 +259,37 @@ def _interval(ends: Sequence[float] | None, reason: str) -> str:
 
 
 def _picture(plan: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> str:
+    """Draw a panel for each learning rate over the same prediction."""
+    colors = dict(zip(sorted({run["beta"] for run in runs}), COLORS, strict=False))
+    rates = sorted({run["rate"] for run in runs}, key=float, reverse=True)
+    panels = [
+        Panel(
+            f"Learning rate {rate}",
+            "nats",
+            "reward",
+            [*_predicted_marks(plan), *(mark for run in runs if run["rate"] == rate for mark in _marks(run, colors))],
+        )
+        for rate in rates
+    ]
+    legend = [("predicted, 95 %", COLORS[-1])]
+    legend += [(f"beta {beta:g}: path, last {LAST} steps (dot), held-out (ring)", colors[beta]) for beta in colors]
+    return svg("Reward over KL, predicted and trained", legend, panels)
+
+
+def _predicted_marks(plan: Sequence[Mapping[str, Any]]) -> list[Mark]:
     known = [point for point in plan if point["kl"]]
-    curve = Mark(
-        [(point["kl"][0], point["reward"][0]) for point in known],
-        COLORS[3],
-        "rings",
-        [(point["kl"][1], point["kl"][2]) for point in known],
-        [(point["reward"][1], point["reward"][2]) for point in known],
-    )
-    joined = Mark(curve.points, COLORS[3], "dashed")
-    marks = [joined, curve]
-    for run, color in zip(runs, COLORS, strict=False):
-        marks.append(Mark([*map(tuple, run["path"])], color))
-        marks.append(Mark([(run["kl"][0], run["reward"][0])], color, "dots"))
-        marks.append(Mark([(run["held_out_kl"][0], run["held_out_reward"][0])], color, "rings"))
-    legend = [("predicted, 95 %", COLORS[3])]
-    legend += [(f"beta {run['beta']:g}", color) for run, color in zip(runs, COLORS, strict=False)]
-    panel = Panel("Path of each run, its last 20 steps (dot), held-out (ring)", "nats", "reward", marks)
-    return svg("Reward over KL, predicted and trained", legend, [panel], columns=1)
+    places = [(point["kl"][0], point["reward"][0]) for point in known]
+    intervals = [[(point[key][1], point[key][2]) for point in known] for key in ("kl", "reward")]
+    return [Mark(places, COLORS[-1], "dashed"), Mark(places, COLORS[-1], "rings", *intervals)]
+
+
+def _marks(run: Mapping[str, Any], colors: Mapping[float, str]) -> list[Mark]:
+    color = colors[run["beta"]]
+    return [
+        Mark([(kl, reward) for kl, reward in run["path"]], color),
+        Mark([(run["kl"][0], run["reward"][0])], color, "dots"),
+        Mark([(run["held_out_kl"][0], run["held_out_reward"][0])], color, "rings"),
+    ]
 
 
 def _mean(values: Sequence[float]) -> list[float | None]:

@@ -21,7 +21,7 @@ FREE = "0"
 POSITIVE = 0.05
 """VADER's own limit: a text whose compound score is at least this is positive."""
 CEILING, ALL_POSITIVE, FAR, FALLEN, LOOPING = 0.9, 0.99, 3.0, 0.5, 0.1
-"""What was expected before the runs: see `section`."""
+"""What is expected of the runs without a penalty; README.md says from which published numbers."""
 SHOWN = 2
 """Held-out prompts whose continuations are shown, of the first seed."""
 
@@ -68,12 +68,12 @@ def logprob_under_reference(entropy: float, kl_per_token: float) -> float:
     return -entropy - kl_per_token
 
 
-def first_alarms(events: Sequence[Event]) -> dict[str, list[Any]]:
-    """Return by rule the step at which an alarm was first raised, and its severity then."""
-    found: dict[str, list[Any]] = {}
+def first_alarms(events: Sequence[Event]) -> dict[str, dict[str, int]]:
+    """Return by rule, and then by severity, the step at which an alarm was first raised."""
+    found: dict[str, dict[str, int]] = {}
     for event in events:
         if event.severity != "info" and not event.ends:
-            found.setdefault(event.name, [event.step, event.severity])
+            found.setdefault(event.name, {}).setdefault(event.severity, event.step)
     return found
 
 
@@ -86,7 +86,8 @@ def section(measured: Measured) -> Section:
         parts=[
             "Held-out prompts, after the last step, mean ± standard error over seeds:",
             _table(runs, betas),
-            "What the monitor said: the step of the first alarm of each rule, seed by seed (– for none).",
+            "What the monitor said: the step of the first warning of each rule, seed by seed, and after a stroke that "
+            "of the first critical alarm (– for none).",
             _alarm_table(runs, betas),
             "The first held-out prompts of the first seed, continued:",
             _texts(runs),
@@ -204,15 +205,20 @@ def _alarm_table(runs: Sequence[Json], betas: Sequence[str]) -> str:
     rules = sorted({rule for run in runs for rule in run["alarms"]}, key=lambda rule: _earliest(runs, rule))
     rows = []
     for rule in rules:
-        cells = [
-            ", ".join(str(run["alarms"].get(rule, ["–"])[0]) for run in runs if run["beta"] == beta) for beta in betas
-        ]
+        cells = [", ".join(_steps(run, rule) for run in runs if run["beta"] == beta) for beta in betas]
         rows.append((f"`{rule}`", *cells))
     return table(("rule", *(f"beta = {beta}" for beta in betas)), rows)
 
 
+def _steps(run: Json, rule: str) -> str:
+    """Return "18/20": warned of at step 18, critical at 20."""
+    raised = run["alarms"].get(rule, {})
+    steps = [str(raised[severity]) if severity in raised else "–" for severity in ("warning", "critical")]
+    return "/".join(steps) if "critical" in raised else steps[0]
+
+
 def _earliest(runs: Sequence[Json], rule: str) -> tuple[int, str]:
-    return min(run["alarms"][rule][0] for run in runs if rule in run["alarms"]), rule
+    return min(min(run["alarms"][rule].values()) for run in runs if rule in run["alarms"]), rule
 
 
 def _texts(runs: Sequence[Json]) -> str:

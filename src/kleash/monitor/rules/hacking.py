@@ -176,8 +176,8 @@ def _far_from_start(
         severity,
         f"The reward rose from {reward.start:.3g} to {reward.now:.3g} while the KL reached {nats:.2g} nats per token "
         f"and {narrowest.key} fell to {left:.0%} of its start. At the start each token was a choice worth {room:.2g} "
-        f"nats (the entropy); the KL is {nats / room:.0%} of that, where runs that went well stayed below {SPENT.warning:.0%} "
-        f"({rule}).",
+        f"nats (the entropy); the KL is {nats / room:.0%} of that, where runs that went well stayed "
+        f"below {SPENT.warning:.0%} ({rule}).",
         {reward.key: reward.now, kl.key: nats, narrowest.key: FACTORS.back(narrowest.now)},
         SPENT.warning * room,
     )
