@@ -32,8 +32,8 @@ def test_reward_up_kl_far_and_entropy_down_is_critical():
     assert found[6].message == (
         "The reward rose from 0.2 to 0.9 while the KL reached 0.9 nats per token and entropy/per_token fell to 75% of "
         "its start. At the start each token was a choice worth 3 nats (the entropy); the KL is 30% of that, where runs "
-        "that went well stayed below 16% (fixed limit: fewer than 230 measurements so far, so the run's own noise is not "
-        "known)."
+        "that went well stayed below 16% (fixed limit: fewer than 230 measurements so far, so the run's own noise is "
+        "not known)."
     )
     assert "has found what the reward likes" in found[6].causes[0].text
 
