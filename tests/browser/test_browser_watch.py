@@ -415,15 +415,64 @@ def test_one_prompt_is_shown_before_and_after(runs, serve, open_page):
     page.locator(".opener").first.click()
     page.get_by_role("button", name="This prompt across the steps").click()
     dialog = page.get_by_role("dialog")
-    assert dialog.locator(".heat").all_inner_texts() == ["reply at 0", "reply at 30"]
+    expect(dialog.locator(".heat")).to_have_text(["reply at 0", "reply at 30"])
     dialog.get_by_role("button", name="Right: earlier").click()
-    assert dialog.locator(".heat").all_inner_texts() == ["reply at 0", "reply at 10"]
+    expect(dialog.locator(".heat")).to_have_text(["reply at 0", "reply at 10"])
     expect(dialog.get_by_label("Right", exact=True).locator(".hint")).to_have_text(
         "KL 1 nats per sequence · reward 0.5 · 2 tokens"
     )
     assert dialog.locator(".heat span").nth(3).get_attribute("class") == "k5"  # 1 nat
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
+
+
+def test_a_bar_ends_where_its_alarm_was_last_found(runs, serve, open_page):
+    """That it is over is noticed 20 steps later."""
+    began = Event(5, "critical", "kl/spike", "KL jumped.", {}, 5)
+    over = Event(26, "info", "kl/spike", "KL is calm since step 8.", {"last": 7.0}, 5, ends=True)
+    write_run(runs / "calm", events=[began, over])
+    page = open_page(serve())
+    open_run(page, "calm")
+    expect(page.locator(".bar-of")).to_have_attribute("title", re.compile("Critical: .*, steps 5–7$"))
+    expect(page.locator(".episode .when")).to_have_text("steps 5–7")
+
+
+def test_a_number_that_training_does_not_measure_says_where_it_comes_from(runs, serve, open_page):
+    with RunWriter.create(runs / "dpo", SETTINGS, {}) as writer:
+        writer.write_step(Step(0, {"eval/reward/proxy": 0.5}))
+        for step in range(1, 4):
+            writer.write_step(Step(step, {"loss/preference": 1.0, "kl/exact_per_sequence": 2.0}))
+    page = open_page(serve())
+    expect(page.locator("[data-run^=dpo] [data-label=Reward]")).to_contain_text("held out, step 0")
+    open_run(page, "dpo")
+    tiles = page.locator(".tiles")
+    expect(tiles.locator("div", has_text="Reward").locator(".small")).to_have_text("held out, step 0")
+    expect(tiles.locator("div", has_text="KL to the reference").locator(".small")).to_have_text(
+        "nats per sequence · step 3"
+    )
+
+
+def test_a_very_long_reply_opens_with_its_beginning(runs, serve, open_page):
+    many = 310_000
+    tokens = tuple("word " if at < many - 1 else "end" for at in range(many))
+    long = Sample(3, "eval", 0, 0, "Go on.", "".join(tokens), tokens, (0.5,) * many, 1.0, None, 2.0, True)
+    write_run(runs / "calm", steps=5, samples=[long])
+    page = open_page(serve())
+    open_run(page, "calm")
+    assert len(page.locator(".opener").first.inner_text()) <= 240
+    page.locator(".opener").first.click()
+    expect(page.locator(".opened .heat > span")).to_have_count(20_000)
+    page.set_default_timeout(60_000)
+    page.get_by_role("button", name="Show the rest: 290").click()
+    assert page.evaluate("document.querySelectorAll('.opened .heat > span').length") == many
+    assert page.evaluate("document.querySelector('.opened .heat').lastChild.textContent") == "end"
+    assert page.get_by_role("button", name="Show the rest").count() == 0
+
+
+def test_a_malformed_address_shows_the_list(runs, serve, open_page):
+    write_run(runs / "calm", steps=2)
+    page = open_page(serve() + "#/run/%E0%A4%A")
+    expect(page.get_by_role("link", name="calm", exact=True)).to_be_visible()
 
 
 def test_runs_are_overlaid_and_their_settings_compared(runs, serve, open_page):

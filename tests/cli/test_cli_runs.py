@@ -8,8 +8,15 @@ import pytest
 import kleash.training
 from kleash.cli.main import main
 from kleash.config.loader import load, to_dict
-from kleash.runs.records import Checkpoint, Event, Step
+from kleash.runs.reader import RunReader
+from kleash.runs.records import Checkpoint, Event, Sample, Step
 from kleash.runs.writer import RunWriter
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """Room for a row on a line, however long the path of a temporary folder is."""
+    monkeypatch.setattr("kleash.cli.screen.PIPE_WIDTH", 400)
 
 
 @pytest.fixture
@@ -105,6 +112,54 @@ def test_show_says_all_that_matters(run_dir, capsys):
     ):
         assert line in lines, line
     assert not any(line[0] in ("training.seed", "training.steps", "name", "algorithm.type") for line in lines)
+
+
+def test_show_keeps_the_address_of_a_webhook_secret(tmp_path, capsys):
+    settings = {"monitor": {"webhook": "https://me:word@hooks.example.com/services/T0/SECRET?key=SECRET"}}
+    RunWriter.create(tmp_path / "run", settings, {}).close()
+    assert main(["runs", "show", str(tmp_path / "run")]) == 0
+    printed = capsys.readouterr().out
+    assert ["monitor.webhook", '"https://hooks.example.com/…"'] in rows(printed)
+    assert "SECRET" not in printed
+    assert "word" not in printed
+
+
+def test_show_counts_samples_without_reading_them(run_dir, capsys, monkeypatch):
+    with RunWriter.resume(run_dir, 2) as writer:
+        writer.write_samples(
+            Sample(2, split, index, 0, "Why?", "So.", ("So", "."), (0.5, 0.5), None, None, 1.0, True)
+            for split, index in (("train", 0), ("eval", 0), ("eval", 1))
+        )
+
+    def refuse(*_):
+        raise AssertionError("every text and token was read")
+
+    monkeypatch.setattr(RunReader, "samples", refuse)
+    monkeypatch.setattr(RunReader, "steps", refuse)
+    monkeypatch.setattr(RunReader, "series", refuse)
+    assert main(["runs", "show", str(run_dir)]) == 0
+    lines = rows(capsys.readouterr().out)
+    assert ["samples", "1 train, 2 eval, 0 before, 0 after"] in lines
+    assert ["steps", "2 of 100"] in lines
+
+
+def test_a_checkpoint_of_the_callback_is_suspect_where_the_next_step_is(tmp_path, capsys):
+    """There the numbers of a step are measured before its update, so the next step measures the checkpoint too."""
+    for name, settings in (("callback", {"callback": {"ladder": []}}), ("kleash", {"monitor": {}})):
+        path = tmp_path / "runs" / name
+        with RunWriter.create(path, settings, {}) as writer:
+            writer.write_event(Event(11, "critical", "kl/spike", "KL jumped", began=11))
+            writer.write_checkpoint(Checkpoint(10, path / "step_10"))
+        assert main(["runs", "show", str(path)]) == 0
+        suspect = {"callback": "kl/spike", "kleash": "–"}[name]
+        assert ["10", suspect, f"{path}/step_10 (gone)"] in rows(capsys.readouterr().out)
+
+
+def test_a_run_from_before_there_was_a_monitor_is_not_called_healthy(tmp_path, capsys):
+    RunWriter.create(tmp_path / "runs" / "old", {"training": {"steps": 8}}, {}).close()
+    assert main(["runs", "list", str(tmp_path / "runs")]) == 0
+    _, line = rows(capsys.readouterr().out)
+    assert line[2] == "not watched"
 
 
 @pytest.fixture

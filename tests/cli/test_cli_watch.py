@@ -52,6 +52,15 @@ def test_one_run_is_shown_with_its_numbers_and_how_they_went(runs, capsys):
     ]
 
 
+def test_a_number_that_training_does_not_measure_says_where_it_comes_from(tmp_path, capsys):
+    with RunWriter.create(tmp_path / "runs" / "dpo", {"monitor": {}}, {}) as writer:
+        writer.write_step(Step(0, {"eval/reward/proxy": 0.5, "eval/kl/exact_per_sequence": 2.0}))
+        writer.write_step(Step(1, {"loss/preference": 1.0}))
+    assert main(["watch", str(tmp_path / "runs"), "--once"]) == 0
+    _, line, *_ = rows(capsys.readouterr().out)
+    assert line[3:5] == ["0.500 (held out, step 0)", "2 nats per sequence (held out, step 0)"]
+
+
 def test_several_runs_are_a_list_with_their_alarms_under_it(runs, capsys):
     make_run(runs / "odd", alarm=True)
     (runs / "torn").mkdir()

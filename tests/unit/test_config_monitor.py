@@ -3,6 +3,8 @@
 import pytest
 
 from kleash.config.loader import load, to_dict
+from kleash.config.monitor_checks import address_of, check_ways_to_tell
+from kleash.config.schema import Monitor
 from kleash.errors import ConfigError
 
 SAMPLING = ["model=demo", "prompts=demo", "reward=rewards:score"]
@@ -74,6 +76,25 @@ def test_by_default_a_run_only_tells():
             " monitor.command runs a program.",
         ),
         (
+            [*SAMPLING, "monitor.webhook=https://ann:secret@example.org/x"],
+            "monitor.webhook has a user and a password in its address, and they would not be sent. Give an address"
+            " without them; monitor.command can run a program that sends them.",
+        ),
+        (
+            [*SAMPLING, "monitor.webhook=https://example.org/x", "monitor.webhook_env=HOOK"],
+            "monitor.webhook and monitor.webhook_env are both set, and a run has one webhook. Remove one.",
+        ),
+        (
+            [*SAMPLING, TARGET, "monitor.loosen={raise_by=1, limit=3}"],
+            "monitor.loosen.limit = 3 is not above the target of 6 (algorithm.kl.target_nats_per_sequence): the target"
+            " could never be raised. Give a limit above 6, or remove the table.",
+        ),
+        (
+            [*SAMPLING, "algorithm.kl.target_nats_per_token=0.1", "monitor.loosen={raise_by=1, limit=0.1}"],
+            "monitor.loosen.limit = 0.1 is not above the target of 0.1 (algorithm.kl.target_nats_per_token): the target"
+            " could never be raised. Give a limit above 0.1, or remove the table.",
+        ),
+        (
             [*SAMPLING, "monitor.command=say 'hello"],
             "monitor.command = 'say 'hello' cannot be split into words (No closing quotation). Close its quotes.",
         ),
@@ -97,8 +118,8 @@ def test_by_default_a_run_only_tells():
         ),
         (
             [*SAMPLING, "monitor.notify=critical"],
-            'monitor.notify = "critical" has no effect: monitor.webhook and monitor.command are not set: nothing is'
-            " sent. Give one, or remove it.",
+            'monitor.notify = "critical" has no effect: monitor.webhook, webhook_env and command are not set:'
+            " nothing is sent. Give one, or remove it.",
         ),
         (
             [*SAMPLING, TARGET, "prompts.held_out=0", "monitor.loosen={raise_by=1, limit=9}"],
@@ -153,3 +174,38 @@ def test_settings_that_an_older_kleash_stored_are_read(loosen):
     found = load(None, base=stored).config
     assert (found.monitor.loosen and found.monitor.loosen.model_dump()) == loosen
     assert found.algorithm == config.algorithm
+
+
+def test_a_program_that_is_not_on_this_machine(tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        check_ways_to_tell(Monitor(command="nosuchprogram -x"))
+    assert str(caught.value) == (
+        "monitor.command names 'nosuchprogram', which is not on the PATH. Install it, or give its full path."
+    )
+    script = tmp_path / "tell.sh"
+    script.write_text("#!/bin/sh\n")
+    with pytest.raises(ConfigError, match="is not on the PATH"):
+        check_ways_to_tell(Monitor(command=str(script)))
+    script.chmod(0o755)
+    check_ways_to_tell(Monitor(command=f"{script} -x"))
+
+
+def test_an_address_from_the_environment(monkeypatch):
+    monitor = Monitor(webhook_env="KLEASH_TEST_HOOK")
+    monkeypatch.delenv("KLEASH_TEST_HOOK", raising=False)
+    with pytest.raises(ConfigError) as caught:
+        check_ways_to_tell(monitor)
+    assert str(caught.value) == (
+        "monitor.webhook_env names the environment variable KLEASH_TEST_HOOK, which is not set. Set it to the webhook's"
+        " address, or leave it out."
+    )
+    for value in ("S3CRET", "https://ann:S3CRET@example.org/", ""):
+        monkeypatch.setenv("KLEASH_TEST_HOOK", value)
+        with pytest.raises(ConfigError, match=r"which holds no web address \(its value is not shown\)") as caught:
+            check_ways_to_tell(monitor)
+        assert "S3CRET" not in str(caught.value)
+    monkeypatch.setenv("KLEASH_TEST_HOOK", "https://example.org/x")
+    check_ways_to_tell(monitor)
+    assert address_of(monitor) == "https://example.org/x"
+    assert address_of(Monitor(webhook="http://a.org")) == "http://a.org"
+    assert address_of(Monitor()) is None

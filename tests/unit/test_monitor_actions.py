@@ -29,7 +29,7 @@ def test_the_reason_names_the_alarm_since_when_and_the_rung():
         (
             actions.not_rolled_back(12, ACTION),
             "warning", "action/not_rolled_back", {},
-            "no checkpoint on disk is free of alarms, so the ladder goes on to its next rung: ",
+            "no checkpoint on disk is free of alarms and can be read, so the ladder goes on to its next rung: ",
         ),
         (actions.stopped(12, ACTION), "critical", "action/stop", {}, "the run ends here: "),
     ],
@@ -37,6 +37,13 @@ def test_the_reason_names_the_alarm_since_when_and_the_rung():
 def test_an_action_is_an_event_that_makes_nothing_suspect(event, severity, name, values, message):
     assert event == Event(12, severity, name, message + ACTION.reason + ".", values)
     assert event.began is None
+
+
+def test_a_checkpoint_that_cannot_be_read_has_its_reason():
+    message = "checkpoint 8 cannot be gone back to and counts as not there: it is torn."
+    assert actions.unreadable(12, 8, "it is torn") == Event(
+        12, "warning", "action/unreadable", message, {"checkpoint": 8}
+    )
 
 
 def test_a_target_that_was_raised_has_the_reason_of_its_rule():

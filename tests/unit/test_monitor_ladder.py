@@ -74,3 +74,22 @@ def test_a_ladder_goes_on_from_its_saved_state():
         second.load_state_dict(json.loads(json.dumps(first.state_dict())))
         rest = [(step, second.decide([alarm()] if step in steps else [], step)) for step in range(stop + 1, 61)]
         assert done + [(step, action.kind) for step, action in rest if action] == expected
+
+
+def test_after_a_roll_back_it_does_not_start_over_before_the_failure_can_have_returned():
+    """Back from step 20 to 8: the 12 steps are trained again by step 32, and 5 quiet steps follow."""
+    for returns, leads_to in ((36, "stop"), (37, "stop"), (38, "roll_back")):
+        ladder = Ladder(("roll_back", "stop"), act_on="critical", patience=5)
+        assert ladder.decide([alarm()], 20).kind == "roll_back"
+        ladder.rolled_back(20, 8)
+        saved = json.loads(json.dumps(ladder.state_dict()))
+        ladder = Ladder(("roll_back", "stop"), act_on="critical", patience=5)
+        ladder.load_state_dict(saved)
+        assert [ladder.decide([], step) for step in range(21, returns)] == [None] * (returns - 21)
+        assert ladder.decide([alarm()], returns).kind == leads_to
+
+
+def test_a_state_from_before_roll_backs_were_noted_is_read():
+    ladder = Ladder(RUNGS, act_on="critical", patience=5)
+    ladder.load_state_dict({"climbed": 1, "last_rung": 3, "last_alarm": 3})
+    assert ladder.decide([alarm()], 8).rung == 2

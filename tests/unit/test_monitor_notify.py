@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kleash.monitor import notify
-from kleash.monitor.notify import Notifier, payload
+from kleash.monitor.notify import Notifier, masked, masked_settings, payload
 from kleash.runs.records import Cause, Event
 
 ALARM = Event(
@@ -103,7 +103,7 @@ def test_a_webhook_that_refuses_is_told_once(server):
     assert len(server.got) == 2
     (problem,) = telling.problems()
     assert problem == (
-        f"the webhook {server.url} did not take an alarm (HTTP Error 500: Internal Server Error). The run goes on; "
+        f"the webhook {masked(server.url)} did not take an alarm (HTTP Error 500: Internal Server Error). The run goes on; "
         "further failures are not told"
     )
     assert telling.problems() == []
@@ -249,6 +249,46 @@ def test_no_command_is_left_behind_at_the_end_of_a_run(hanging, monkeypatch):
     wait_for(lambda: not any(map(is_alive, pids)))
     telling._ways[0]._thread.join(5)
     assert not telling._ways[0]._thread.is_alive()
+
+
+def test_what_a_command_leaves_running_ends_with_it(tmp_path):
+    pid = tmp_path / "pid"
+    telling = notifier(command=f"sh -c 'sleep 600 & echo $! > {pid}'")
+    telling.send(ALARM)
+    wait_for(lambda: pid.exists() and pid.read_text())
+    wait_for(lambda: not is_alive(tmp_path / "pid"))
+    telling.close()
+    assert telling.problems() == []
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://hooks.example.org/services/S3CRET?key=S3CRET#S3CRET", "https://hooks.example.org/…"),
+        ("http://ann:S3CRET@127.0.0.1:8080/", "http://127.0.0.1:8080/…"),
+    ],
+)
+def test_of_an_address_scheme_and_host_are_told(address, shown):
+    assert masked(address) == shown
+
+
+def test_a_failure_does_not_tell_the_address():
+    telling = notifier(webhook="http://127.0.0.1:9/S3 CRET")
+    telling.send(ALARM)
+    telling.close()
+    (problem,) = telling.problems()
+    assert problem.startswith("the webhook http://127.0.0.1:9/… did not take an alarm (InvalidURL)")
+
+
+def test_settings_for_others_have_the_address_masked_and_are_else_as_they_were():
+    settings = {"name": "a", "monitor": {"webhook": "https://example.org/S3CRET", "notify": "warning"}}
+    assert masked_settings(settings) == {
+        "name": "a",
+        "monitor": {"webhook": "https://example.org/…", "notify": "warning"},
+    }
+    assert settings["monitor"]["webhook"] == "https://example.org/S3CRET"
+    for plain in ({}, {"monitor": {"webhook": None}}, {"callback": {"ladder": []}}):
+        assert masked_settings(plain) == plain
 
 
 def test_a_run_without_alarms_starts_no_thread():

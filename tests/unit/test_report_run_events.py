@@ -24,8 +24,8 @@ OPEN = Event(35, "warning", "kl/ramp", "KL doubles.", {}, 30)
 
 @pytest.fixture
 def run(tmp_path):
-    def make(*events):
-        with RunWriter.create(tmp_path / "run", {}, {}) as writer:
+    def make(*events, settings=None):
+        with RunWriter.create(tmp_path / "run", settings or {}, {}) as writer:
             for step in range(41):
                 writer.write_step(Step(step, {"kl/exact_per_sequence": 0.1 * step}))
             for event in events:
@@ -70,6 +70,19 @@ def test_suspect_checkpoints_are_named_with_their_alarms(run):
         "Suspect checkpoints, by step: 10 (kl/spike), 30 (kl/ramp), 40 (kl/ramp). "
         "The newest without an alarm is that of step 20." in html
     )
+
+
+def test_a_checkpoint_of_the_callback_is_measured_in_the_next_step_as_well(run):
+    alarm = Event(11, "critical", "kl/spike", "KL is 40 nats.", {}, 11)
+    over = Event(32, "info", "kl/spike", "over since step 13.", {"last": 12}, 11, ends=True)
+    assert "Suspect checkpoints, by step: 10 (kl/spike)." in section(run(alarm, over, settings={"callback": {}}))
+
+
+def test_of_a_webhook_the_page_shows_the_host_alone(run):
+    page = write_report(run(settings={"monitor": {"webhook": "https://example.org/S3CRET", "notify": "warning"}}))
+    html = page.read_text(encoding="utf-8")
+    assert "S3CRET" not in html
+    assert "https://example.org/…" in html
 
 
 def test_without_alarms_there_is_no_word_of_suspects(run):

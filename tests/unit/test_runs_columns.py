@@ -94,6 +94,9 @@ def test_keys_and_newest_values(run):
     assert run.metric_keys() == ["a", "b", "c"]
     assert (run.last_value("a"), run.last_value("b"), run.last_value("unknown")) == (2.0, math.inf, None)
     assert math.isnan(run.last_value("c"))
+    assert (run.last_point("a"), run.last_point("unknown")) == ((0, 2.0, None), None)
+    step, value, stderr = run.last_point("b")
+    assert (step, value, math.isnan(stderr)) == (4, math.inf, True)
     assert (run.measured("b"), run.measured("c"), run.measured("unknown")) == (2, 1, 0)
 
 

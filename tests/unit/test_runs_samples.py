@@ -5,7 +5,7 @@ import pytest
 
 from kleash.runs.reader import RunReader
 from kleash.runs.records import Sample
-from kleash.runs.samples import SampleQuery
+from kleash.runs.samples import SampleNumbers, SampleQuery
 from kleash.runs.writer import RunWriter
 
 
@@ -114,6 +114,17 @@ def test_a_search_finds_text_in_prompt_or_completion_whatever_its_case(run, sear
     assert texts(run, search=search) == expected
 
 
+def test_a_list_holds_as_much_of_a_long_text_as_it_shows_and_is_searched_whole(tmp_path):
+    prompt, completion = "needle" + "p" * 239, "c" * 240 + "thread"
+    with RunWriter.create(tmp_path / "run", {}, {}) as writer:
+        writer.write_samples([sample(0, 0, 0.0, prompt=prompt, text=completion)])
+    with RunReader(tmp_path / "run") as run:
+        for search in ("needle", "thread"):
+            (found,) = run.find_samples(SampleQuery(search=search)).samples
+            assert (found.prompt, found.completion) == ("e" + "p" * 239, "c" * 240)
+        assert run.find_sample("eval", 0, 0, 0).completion == completion
+
+
 def test_a_page_is_a_part_of_what_was_found(run):
     found = run.find_samples(SampleQuery(sort="length", offset=2, limit=3))
     assert (found.total, [one.num_tokens for one in found.samples]) == (6, [4, 5, 6])
@@ -168,17 +179,16 @@ def test_one_sample_comes_with_its_tokens_or_is_none(run):
 
 def test_a_prompt_is_followed_over_the_held_out_splits_by_step(tmp_path):
     with RunWriter.create(tmp_path / "run", {}, {}) as writer:
-        writer.write_samples([sample(9, 1, 0, split="after", text="last"), sample(9, 1, 0, text="ninth")])
-        writer.write_samples([sample(0, 1, 0, text="none"), sample(0, 1, 0, split="before", text="first")])
-        writer.write_samples([sample(4, 1, 0, split="train", text="of training"), sample(4, 2, 0, text="another")])
-        writer.write_samples([sample(4, 1, 0, text="second", index=1), sample(4, 1, 0, text="middle")])
+        writer.write_samples([sample(9, 1, 6.0, split="after"), sample(9, 1, 5.0, reward=0.5)])
+        writer.write_samples([sample(0, 1, 2.0), sample(0, 1, 1.0, split="before")])
+        writer.write_samples([sample(4, 1, 9.0, split="train", tokens=0), sample(4, 2, 8.0)])
+        writer.write_samples([sample(4, 1, 4.0, index=1), sample(4, 1, 3.0)])
     with RunReader(tmp_path / "run") as run:
         for split in ("before", "eval", "after"):
-            found = run.find_prompt(split, 1, 200)
-            assert [one.completion for one in found] == ["first", "none", "middle", "second", "ninth", "last"]
-        assert [one.completion for one in run.find_prompt("train", 1, 200)] == ["of training"]
-        assert [one.completion for one in run.find_prompt("eval", 1, 3)] == ["first", "middle", "last"]
-        assert found[0].token_kl == (0.5,)
+            assert [one.kl for one in run.find_prompt(split, 1, 200)] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+        assert [one.kl for one in run.find_prompt("eval", 1, 3)] == [1.0, 3.0, 6.0]
+        assert run.find_prompt("train", 1, 200) == [SampleNumbers(4, "train", 1, 0, None, None, 9.0, True, None)]
+        assert run.find_prompt("eval", 1, 200)[4] == SampleNumbers(9, "eval", 1, 0, 0.5, None, 5.0, True, 1)
 
 
 def test_samples_are_counted_by_split(run):

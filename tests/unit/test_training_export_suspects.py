@@ -1,6 +1,7 @@
 """A checkpoint that lies under an alarm is exported only when that is asked for, and its card says so."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 from scripted_rules import Scripted
@@ -8,6 +9,7 @@ from tiny_run import Remembering, settings
 
 from kleash.errors import RunDirError
 from kleash.monitor import monitor
+from kleash.training import export as export_module
 from kleash.training.export import export
 from kleash.training.observer import Silent
 from kleash.training.run import train
@@ -59,3 +61,48 @@ def test_where_no_checkpoint_is_trusted_the_error_says_so(run, tmp_path):
     shutil.rmtree(copied / "checkpoints" / "step_0")
     with pytest.raises(RunDirError, match=r"since step 1\)\. No checkpoint on disk is without an alarm\. To export"):
         exported(copied, tmp_path / "out")
+
+
+@pytest.fixture
+def with_folder(run, tmp_path):
+    """The same run, whose checkpoint 0 holds a folder, as that of a tokenizer with several chat templates does."""
+    copied = tmp_path / "run"
+    shutil.copytree(run, copied)
+    folder = copied / "checkpoints" / "step_0" / "additional_chat_templates"
+    folder.mkdir()
+    (folder / "tool_use.jinja").write_text("x", encoding="utf-8")
+    return copied
+
+
+def test_folders_of_a_checkpoint_are_exported(with_folder, tmp_path):
+    out = exported(with_folder, tmp_path / "out", step=0)
+    assert (out / "additional_chat_templates" / "tool_use.jinja").read_text(encoding="utf-8") == "x"
+    assert (out / "adapter_config.json").exists()
+    assert not (out / "training_state.pt").exists()
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("merge", [False, True])
+def test_an_export_that_fails_leaves_nothing(run, tmp_path, monkeypatch, there, merge):
+    def broken(*_args, **_how):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(export_module, "model_card", broken)
+    out = tmp_path / "out"
+    if there:
+        out.mkdir()
+    with pytest.raises(OSError, match="no space left"):
+        exported(run, out, step=0, merge=merge)
+    assert list(tmp_path.iterdir()) == ([out] if there else [])
+    assert not there or list(out.iterdir()) == []
+
+
+def test_an_empty_folder_stays_the_folder_it_is(run, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    out.mkdir()
+    before = out.stat().st_ino
+    monkeypatch.chdir(out)
+    exported(run.absolute(), Path(), step=0)
+    assert out.stat().st_ino == before
+    assert (out / "adapter_config.json").exists()
+    assert list(tmp_path.iterdir()) == [out]

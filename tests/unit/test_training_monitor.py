@@ -3,6 +3,7 @@
 import json
 import signal
 import sqlite3
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from kleash.errors import ConfigError, RunStopped
 from kleash.monitor import monitor
 from kleash.monitor.suspects import suspicions
 from kleash.runs.reader import RunReader
-from kleash.training import loop, run, state
+from kleash.training import loop, on_policy, run, state
 from kleash.training.observer import Silent
 from kleash.training.run import check, resume, train
 
@@ -184,7 +185,7 @@ def test_roll_back_puts_the_weights_of_the_newest_trusted_checkpoint_back(make, 
 def test_a_checkpoint_that_can_be_gone_back_to_is_kept(make, scripted):
     scripted({3: "warning", 5: "warning"}, began=3)
     path = train(make("training.steps=6", "training.keep_checkpoints=1"), observer=Silent())
-    assert kept(path) == [2, 6]
+    assert kept(path) == [0, 2, 6]
 
 
 def test_a_run_that_is_killed_around_a_roll_back_resumes_to_the_same_numbers(make, scripted, monkeypatch):
@@ -202,6 +203,120 @@ def test_a_run_that_is_killed_around_a_roll_back_resumes_to_the_same_numbers(mak
         assert story(path) == story(whole)
         assert kept(path) == kept(whole)
         assert all(event.step >= resumed_at for event in observer.events)
+
+
+class Tearing(Alarmed):
+    """Damages checkpoints after a step, as a disk does."""
+
+    def __init__(self, folder, step, torn):
+        super().__init__()
+        self._folder, self._step, self._torn = folder, step, torn
+
+    def stepped(self, step):
+        if step.step == self._step:
+            for number in self._torn:
+                (self._folder / f"step_{number}" / "training_state.pt").write_bytes(b"torn")
+
+
+def test_a_checkpoint_that_cannot_be_read_counts_as_not_there(make, scripted, tmp_path):
+    scripted({5: "critical"})
+    rolling = make("training.steps=6", 'monitor.ladder=["roll_back", "stop"]')
+    folder = Path(rolling.output_dir) / "run" / "checkpoints"
+    path = train(rolling, observer=Tearing(folder, 4, [4]))
+    _, events = recorded(path)
+    alarm, damaged, back, end = events
+    assert (alarm.name, back.name, back.values, end.ends) == ("test/scripted", "action/roll_back", {"to": 2}, True)
+    assert (damaged.step, damaged.name, damaged.values) == (5, "action/unreadable", {"checkpoint": 4})
+    assert damaged.message.startswith("checkpoint 4 cannot be gone back to and counts as not there: ")
+    assert "no training state can be read there" in damaged.message
+
+
+def test_where_none_can_be_read_the_next_rung_is_taken(make, scripted):
+    scripted({5: "critical"})
+    rolling = make("training.steps=8", 'monitor.ladder=["roll_back", "stop"]')
+    folder = Path(rolling.output_dir) / "run" / "checkpoints"
+    with pytest.raises(RunStopped, match="step 5: monitor.ladder stops the run"):
+        train(rolling, observer=Tearing(folder, 4, [0, 2, 4]))
+    steps, events = recorded(folder.parent)
+    assert [event.name for event in events] == [
+        "test/scripted", *["action/unreadable"] * 3, "action/not_rolled_back", "action/stop",
+    ]  # fmt: skip
+    assert steps[-1].step == 5
+
+
+def test_an_action_that_fails_loses_neither_the_step_nor_its_alarm(make, scripted, monkeypatch):
+    scripted({5: "critical"})
+
+    def broken(*_):
+        raise ValueError("out of memory")
+
+    monkeypatch.setattr(on_policy.OnPolicyJob, "restore", broken)
+    rolling = make("training.steps=8", 'monitor.ladder=["roll_back"]')
+    with pytest.raises(ValueError, match="out of memory"):
+        train(rolling, observer=Silent())
+    path = Path(rolling.output_dir) / "run"
+    steps, events = recorded(path)
+    assert (steps[-1].step, [event.name for event in events]) == (5, ["test/scripted"])
+    assert kept(path) == [0, 2, 4]
+    with RunReader(path) as reader:
+        assert (reader.status, reader.status_reason) == ("failed", "ValueError: out of memory")
+
+
+def test_a_failure_that_returns_after_a_roll_back_stops_the_run(make, scripted):
+    scripted({7: "critical", 14: "critical"}, began=3)
+    rolling = make("training.steps=20", "monitor.patience=2", 'monitor.ladder=["roll_back", "stop"]')
+    with pytest.raises(RunStopped, match="step 14: monitor.ladder stops the run"):
+        train(rolling, observer=Silent())
+
+
+def test_the_reason_of_a_stop_has_the_newest_numbers(make, scripted):
+    scripted({2: "critical", 3: "critical", 4: "critical"})
+    stopping = make(
+        "training.steps=8", "monitor.patience=2", "algorithm.kl.beta=0.1", 'monitor.ladder=["tighten", "stop"]'
+    )
+    with pytest.raises(RunStopped, match=r"critical since step 2; rung 2 of 2\. found at 4\."):
+        train(stopping, observer=Silent())
+
+
+def test_an_alarm_goes_to_the_address_in_the_environment_and_mirrors_do_not_get_one(make, scripted, monkeypatch):
+    scripted({1: "warning"})
+    given = []
+    monkeypatch.setattr(run, "open_mirrors", lambda names, settings, path: given.append(settings) or [])
+    monkeypatch.setenv("KLEASH_TEST_HOOK", "http://127.0.0.1:9/S3CRET")
+    observer = Alarmed()
+    path = train(make("monitor.webhook_env=KLEASH_TEST_HOOK"), observer=observer)
+    (told,) = [fact for fact in observer.facts if "webhook" in fact]
+    assert told.startswith("note       the webhook http://127.0.0.1:9/… did not take an alarm")
+    assert b"S3CRET" not in (path / "run.db").read_bytes()
+    train(make("monitor.webhook=http://127.0.0.1:9/S3CRET", name="plain"), observer=Silent())
+    assert given[-1]["monitor"]["webhook"] == "http://127.0.0.1:9/…"
+
+
+def test_a_program_that_is_missing_is_refused_before_a_folder_is_made(make, scripted):
+    config = make("monitor.command=nosuchprogram")
+    with pytest.raises(ConfigError, match="monitor.command names 'nosuchprogram', which is not on the PATH"):
+        train(config, observer=Silent())
+    assert not (Path(config.output_dir) / "run").exists()
+
+
+@pytest.mark.parametrize("broken", ["open_mirrors", "Loop"])
+def test_a_run_that_cannot_be_taken_up_stays_as_it_was(make, scripted, monkeypatch, broken):
+    scripted({})
+    with pytest.raises(KeyboardInterrupt):
+        train(make("training.steps=6"), observer=Interrupting(3))
+    path = Path(make().output_dir) / "run"
+
+    def refused(*_):
+        raise ConfigError("mlflow is not installed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, broken, refused)
+        with pytest.raises(ConfigError, match="mlflow is not installed"):
+            resume(path, observer=Silent())
+    with RunReader(path) as reader:
+        assert (reader.status, reader.status_reason) == ("interrupted", "by Ctrl-C or SIGTERM")
+    assert list(path.glob("run.db-*")) == []
+    resume(path, observer=Silent())
 
 
 @pytest.mark.parametrize("job", ["dpo", "reward_model", "sft", "ppo"])
@@ -243,7 +358,9 @@ def test_without_a_trusted_checkpoint_the_next_rung_is_taken(make, scripted):
     path = make().output_dir + "/run"
     _, events = recorded(path)
     assert [event.name for event in events] == ["test/scripted", "action/not_rolled_back", "action/stop"]
-    assert events[1].message.startswith("no checkpoint on disk is free of alarms, so the ladder goes on")
+    assert events[1].message.startswith(
+        "no checkpoint on disk is free of alarms and can be read, so the ladder goes on"
+    )
     with RunReader(path) as reader:
         assert reader.status == "stopped"
         assert reader.latest_checkpoint().step == 4

@@ -92,8 +92,11 @@ def test_the_list_says_how_each_run_stands(page, runs):
         "latest": {
             "kl": 0.5,
             "kl_key": "kl/exact_per_token",
+            "kl_step": 2,
             "kl_unit": "nats per token",
             "reward": 1.0,
+            "reward_key": "eval/reward/proxy",
+            "reward_step": 2,
             "beta": 0.1,
         },
         "problem": None,
@@ -207,13 +210,38 @@ def test_one_sample_has_its_tokens_and_their_kl(page, run):
     assert "has no eval sample 3.9 of step 2. It may have been dropped when the run was resumed" in text
 
 
-def test_a_prompt_is_followed_across_steps(page, run):
-    found = ask(page, f"{run}/prompt", split="before", prompt_index=3)["samples"]
-    assert [(one["step"], one["split"], one["tokens"]) for one in found] == [
-        (0, "before", ["a", " b"]),
-        (2, "eval", ["a", " b"]),
+def test_a_prompt_is_followed_across_steps_by_places_and_numbers(page, run):
+    place = {"prompt_index": 3, "sample_index": 0, "gold": None, "stopped": True, "num_tokens": 2}
+    assert ask(page, f"{run}/prompt", split="before", prompt_index=3)["samples"] == [
+        place | {"step": 0, "split": "before", "reward": 0.0, "kl": 0.0},
+        place | {"step": 2, "split": "eval", "reward": None, "kl": None},
     ]
     assert ask(page, f"{run}/prompt", split="train", prompt_index=3) == {"samples": []}
+
+
+def test_a_number_from_long_ago_comes_with_its_step(page, runs):
+    with RunWriter.create(runs / "dpo", {"monitor": {}}, {}) as writer:
+        writer.write_step(Step(0, {"eval/reward/proxy": 0.5}))
+        writer.write_step(Step(1, {"loss/preference": 1.0}))
+    latest = next(one for one in ask(page, "/api/runs")["runs"] if one["name"] == "dpo")["latest"]
+    assert (latest["reward"], latest["reward_key"], latest["reward_step"]) == (0.5, "eval/reward/proxy", 0)
+    assert (latest["kl"], latest["kl_key"], latest["kl_step"], latest["kl_unit"]) == (None, None, None, None)
+
+
+def test_the_address_of_a_webhook_is_secret(page, runs):
+    hook = "https://me:word@hooks.example.com:8443/services/"
+    for name, secret in (("one", "SECRET1"), ("two", "SECRET2")):
+        settings = {"monitor": {"webhook": hook + secret}, "callback": {"webhook": None}}
+        RunWriter.create(runs / name, settings, {}).close()
+    ids = {one["name"]: one["id"] for one in ask(page, "/api/runs")["runs"]}
+    shown = "https://hooks.example.com:8443/…"
+    answer = page.get(f"/api/runs/{ids['one']}")
+    assert answer.json()["settings"] == {"monitor.webhook": shown, "callback.webhook": None}
+    assert "SECRET" not in answer.text
+    assert ask(page, "/api/compare", runs=f"{ids['one']},{ids['two']}")["settings"] == [
+        {"key": "monitor.webhook", "values": [shown, shown], "differs": True},
+        {"key": "callback.webhook", "values": [None, None], "differs": False},
+    ]
 
 
 def test_settings_are_compared_key_by_key(page, run, runs):

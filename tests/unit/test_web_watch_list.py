@@ -75,4 +75,5 @@ def test_a_run_without_a_step_or_a_setting_has_a_line(listed, tmp_path):
     (line,) = listed.summaries()
     assert (line["model"], line["algorithm"], line["planned"], line["steps"]) == ("given in Python", "", None, 0)
     assert (line["health"], line["alarms"]) == ("not watched", [])
-    assert line["latest"] == {"kl": None, "kl_key": None, "kl_unit": None, "reward": None, "beta": None}
+    names = ("kl", "kl_key", "kl_step", "kl_unit", "reward", "reward_key", "reward_step", "beta")
+    assert line["latest"] == dict.fromkeys(names)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -15,13 +14,15 @@ from kleash.cli.screen import screen
 from kleash.config.describe import UNSET, run_settings, toml
 from kleash.errors import RunDirError
 from kleash.metrics import METRICS
-from kleash.monitor.suspects import Window, suspect_windows, suspicions
+from kleash.monitor.suspects import Window, suspect_windows
+from kleash.monitor.watched import measured_in, was_watched, windows_over
 from kleash.report.catalogue import HELD_OUT, title, unit
 from kleash.report.run_summary import algorithm, controlled_key
 from kleash.report.wording import number, with_error
 from kleash.runs.reader import RunReader, list_runs
 from kleash.runs.records import SEVERITIES, Event, Split
 from kleash.runs.schema import REPORT
+from kleash.web.watch_views import shown_setting
 
 COLUMNS = ("run", "status", "health", "algorithm", "model", "steps", "result", "KL", "beta", "started")
 REWARD = ("reward", "reward/proxy", "eval/reward/proxy")
@@ -70,7 +71,7 @@ def show(run_dir: Path) -> None:
             ("Last numbers", _numbers(reader)),
             ("Alarms", _alarms(windows)),
             ("Events", _events(events, windows)),
-            ("Checkpoints", _checkpoints(reader, events)),
+            ("Checkpoints", _checkpoints(reader, windows)),
         ):
             if table.row_count:
                 console.print(f"\n{heading}", style="bold")
@@ -85,7 +86,7 @@ def _overview(run_dir: Path) -> list[str]:
         return [
             str(run_dir),
             reader.status,
-            health(reader.events()),
+            health(config, reader.events()),
             _algorithm(reader),
             str(config.get("model", {}).get("name", number(None))),
             str(_steps_done(reader)),
@@ -98,7 +99,7 @@ def _overview(run_dir: Path) -> list[str]:
 
 def _print_head(console: Console, reader: RunReader) -> None:
     planned = reader.config.get("training", {}).get("steps")
-    samples = Counter(sample.split for sample in reader.samples())
+    samples = reader.sample_counts()
     report = reader.path / REPORT
     head = Table.grid(padding=(0, 2))
     reason = f": {reader.status_reason}" if reader.status_reason else ""
@@ -107,7 +108,7 @@ def _print_head(console: Console, reader: RunReader) -> None:
     head.add_row("started", f"{_minute(reader.created_at)} UTC")
     head.add_row("algorithm", _algorithm(reader))
     head.add_row("steps", f"{_steps_done(reader)} of {number(planned)}")
-    head.add_row("samples", ", ".join(f"{samples[split]} {split}" for split in get_args(Split)))
+    head.add_row("samples", ", ".join(f"{samples.get(split, 0)} {split}" for split in get_args(Split)))
     head.add_row("report", str(report) if report.exists() else f"none yet: kleash report {reader.path}")
     console.print(head)
 
@@ -123,13 +124,13 @@ def _settings(reader: RunReader) -> Table:
     for key, value in config.items():
         text = UNSET if value is None else toml(value)
         if text != defaults.get(key, UNSET):
-            table.add_row(key, text)
+            table.add_row(key, UNSET if value is None else toml(shown_setting(key, value)))
     return table
 
 
 def _numbers(reader: RunReader) -> Table:
     """Return the last value of every metric with its error, in training and on the held-out prompts."""
-    measured = {key.removeprefix(HELD_OUT) for step in reader.steps() for key in step.metrics}
+    measured = {key.removeprefix(HELD_OUT) for key in reader.metric_keys()}
     table = _table("metric", "training", "held out", "unit", "key")
     for key in [*METRICS, *sorted(measured - METRICS.keys())]:
         if key in measured:
@@ -137,8 +138,15 @@ def _numbers(reader: RunReader) -> Table:
     return table
 
 
-def health(events: Sequence[Event]) -> str:
-    """Return the worst of the alarms that are open at the end of the record, with how many there are besides."""
+def health(settings: Mapping[str, Any], events: Sequence[Event]) -> str:
+    """Return the worst of the alarms that are open at the end of the record, with how many there are besides.
+
+    Args:
+        settings: of the run, which tell whether a monitor watched it.
+        events: of the run.
+    """
+    if not was_watched(settings, events):
+        return "not watched"
     still = [window.event for window in suspect_windows(events) if window.last is None]
     if not still:
         return "no alarm"
@@ -166,11 +174,13 @@ def _events(events: Sequence[Event], windows: Sequence[Window]) -> Table:
     return table
 
 
-def _checkpoints(reader: RunReader, events: Sequence[Event]) -> Table:
+def _checkpoints(reader: RunReader, windows: Sequence[Window]) -> Table:
+    settings = reader.config
     table = _table("step", "suspect because of", "folder")
     for checkpoint in reader.checkpoints():
         gone = "" if checkpoint.path.exists() else " (gone)"
-        alarms = ", ".join(alarm.name for alarm in suspicions(events, checkpoint.step))
+        over = windows_over(windows, measured_in(settings, checkpoint.step))
+        alarms = ", ".join(window.event.name for window in over)
         table.add_row(str(checkpoint.step), alarms or number(None), f"{checkpoint.path}{gone}")
     return table
 
@@ -183,7 +193,7 @@ def _table(*titles: str) -> Table:
 
 
 def _steps_done(reader: RunReader) -> int:
-    return len(reader.series("time/total"))
+    return reader.measured("time/total")
 
 
 def _algorithm(reader: RunReader) -> str:
@@ -199,8 +209,8 @@ def _result(reader: RunReader) -> str:
 
 def _last(reader: RunReader, *keys: str) -> str:
     """Return the last value of the first of some metrics that the run has measured."""
-    points = next((found for key in keys if (found := reader.series(key))), None)
-    return with_error(*points[-1][1:]) if points else number(None)
+    point = next((found for key in keys if (found := reader.last_point(key))), None)
+    return with_error(*point[1:]) if point else number(None)
 
 
 def _minute(moment: str) -> str:

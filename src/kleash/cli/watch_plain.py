@@ -188,12 +188,20 @@ def _steps(run: Json) -> str:
 
 
 def _reward(run: Json) -> str:
-    return number(run["latest"]["reward"])
+    return number(run["latest"]["reward"]) + _held_out(run, "reward")
 
 
 def _kl(run: Json) -> str:
     kl = number(run["latest"]["kl"])
-    return f"{kl} {run['latest']['kl_unit']}" if run["latest"]["kl_unit"] else kl
+    in_unit = f"{kl} {run['latest']['kl_unit']}" if run["latest"]["kl_unit"] else kl
+    return in_unit + _held_out(run, "kl")
+
+
+def _held_out(run: Json, name: str) -> str:
+    """Return where a number comes from if training does not measure it."""
+    latest = run["latest"]
+    held_out = (latest[f"{name}_key"] or "").startswith(HELD_OUT)
+    return f" (held out, step {latest[f'{name}_step']})" if held_out else ""
 
 
 def _beta(run: Json) -> str:

@@ -230,7 +230,9 @@ class Training(Settings):
     checkpoint_every: int = Field(10, ge=1)
     """Steps between checkpoints."""
     keep_checkpoints: int = Field(3, ge=1)
-    """Newest checkpoints that stay on disk; the last one and the newest that lies under no alarm always do."""
+    """Newest checkpoints that stay on disk; the last one and the newest that lies under no alarm always do. Every run
+    watches itself, and slow drifts are noticed late: so up to five older ones of the last 600 steps stay as well, none
+    where `checkpoint_every` is 200 or more and 3 stay anyway. On disk: 16 bytes per trained weight each."""
     seed: int = Field(0, ge=0)
     """Of prompt order, sampling, adapters and the held-out split."""
     save_samples: int = Field(8, ge=0)
@@ -269,7 +271,9 @@ class Monitor(Settings):
     notify: Literal["warning", "critical"] = "warning"
     """The lowest severity that is sent to the webhook and the command; the terminal shows all."""
     webhook: str | None = None
-    """An http or https address that each alarm is posted to, as JSON."""
+    """An http or https address that each alarm is posted to, as JSON. The run's folder keeps it whole."""
+    webhook_env: str | None = None
+    """Environment variable that holds such an address, instead of `webhook`; the address is never written anywhere."""
     command: str | None = None
     """A command that is run for each alarm, with the alarm as JSON on its standard input; no shell reads it."""
 

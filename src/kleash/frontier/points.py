@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kleash.errors import DataError
-from kleash.monitor.suspects import suspicions
+from kleash.monitor.suspects import suspect_windows
+from kleash.monitor.watched import measured_in, windows_over
 from kleash.runs.reader import RunReader
 from kleash.runs.records import Step
 
@@ -139,7 +140,7 @@ def read_run(path: Path | str) -> list[Point]:
         DataError: it has no such evaluation.
     """
     with RunReader(path) as reader:
-        config, steps, events = reader.config, reader.steps(), reader.events()
+        config, steps, windows = reader.config, reader.steps(), suspect_windows(reader.events())
         on_disk = {saved.step: saved.path for saved in reader.checkpoints() if saved.path.is_dir()}
     measured = {key for step in steps for key, value in step.metrics.items() if value is not None}
     key = next((key for key in KL_KEYS if key in measured), None)
@@ -152,7 +153,7 @@ def read_run(path: Path | str) -> list[Point]:
             _mean(step, "eval/reward/proxy"),
             _mean(step, "eval/reward/gold"),
             on_disk.get(step.step),
-            tuple(event.name for event in suspicions(events, step.step)),
+            tuple(window.event.name for window in windows_over(windows, measured_in(config, step.step))),
         )
         for step in steps
         if key is not None and (kl := _mean(step, key)) is not None

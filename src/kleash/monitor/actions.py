@@ -13,6 +13,7 @@ Kind = Literal["tighten", "roll_back", "stop"]
 TIGHTEN = "action/tighten"
 ROLL_BACK = "action/roll_back"
 NOT_ROLLED_BACK = "action/not_rolled_back"
+UNREADABLE = "action/unreadable"
 STOP = "action/stop"
 LOOSEN = "action/loosen"
 
@@ -53,8 +54,15 @@ def rolled_back(step: int, action: Action, to: int) -> Event:
 
 def not_rolled_back(step: int, action: Action) -> Event:
     """Return the event of a roll back that had nowhere to go."""
-    message = f"no checkpoint on disk is free of alarms, so the ladder goes on to its next rung: {action.reason}."
+    nowhere = "no checkpoint on disk is free of alarms and can be read, so the ladder goes on to its next rung"
+    message = f"{nowhere}: {action.reason}."
     return _event(step, "warning", NOT_ROLLED_BACK, message, {})
+
+
+def unreadable(step: int, checkpoint: int, why: str) -> Event:
+    """Return the event of a trusted checkpoint that cannot be gone back to; `why` is the error in words."""
+    message = f"checkpoint {checkpoint} cannot be gone back to and counts as not there: {why}."
+    return _event(step, "warning", UNREADABLE, message, {"checkpoint": checkpoint})
 
 
 def stopped(step: int, action: Action) -> Event:

@@ -3,6 +3,9 @@
 One rung at a time, from the bottom. After a rung at least `patience` steps pass before the next, so that it can show
 what it does. The ladder is back at its bottom after `patience` steps without an alarm. At its top nothing is left to
 do: the last rung is not repeated.
+
+After a roll back the rules have no history, and find nothing for a while whatever happens. So the ladder does not start
+over before the run has trained again what it gave up, and `patience` steps more: a failure that returns leads on.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ class Ladder:
         self._climbed = 0
         self._last_rung: int | None = None
         self._last_alarm: int | None = None
+        self._not_before = 0
 
     def decide(self, alarms: Iterable[Event], step: int) -> Action | None:
         """Return what to do after `step`, or None.
@@ -38,7 +42,8 @@ class Ladder:
         """
         worst = self._worst(alarms)
         if worst is None:
-            if self._last_alarm is not None and step - self._last_alarm >= self._patience:
+            quiet = self._last_alarm is not None and step - self._last_alarm >= self._patience
+            if quiet and step >= self._not_before:
                 self._climbed, self._last_rung, self._last_alarm = 0, None, None
             return None
         self._last_alarm = step
@@ -50,14 +55,23 @@ class Ladder:
         """Return the rung after one that could not be done, at the same step; None at the top."""
         return self._climb(action.alarm, step)
 
+    def rolled_back(self, step: int, to: int) -> None:
+        """Take note that the weights went back to those of step `to` after `step`: do not start over too soon."""
+        self._not_before = step + (step - to) + self._patience
+
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next decision depends on, as plain JSON types."""
-        return {"climbed": self._climbed, "last_rung": self._last_rung, "last_alarm": self._last_alarm}
+        return {
+            "climbed": self._climbed,
+            "last_rung": self._last_rung,
+            "last_alarm": self._last_alarm,
+            "not_before": self._not_before,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a saved state."""
+        """Continue from a saved state; one of an earlier version knows of no roll back."""
         self._climbed, self._last_rung = state["climbed"], state["last_rung"]
-        self._last_alarm = state["last_alarm"]
+        self._last_alarm, self._not_before = state["last_alarm"], state.get("not_before", 0)
 
     def _worst(self, alarms: Iterable[Event]) -> Event | None:
         """Return the worst alarm to act on, of equal ones the first."""

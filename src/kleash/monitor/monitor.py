@@ -9,7 +9,7 @@ from kleash.errors import ConfigError, near_match
 from kleash.monitor.history import History
 from kleash.monitor.rule import Facts, Finding, Rule
 from kleash.monitor.rules.table import make_rules
-from kleash.runs.records import SEVERITIES, Event, Severity, Step
+from kleash.runs.records import SEVERITIES, Event, Step
 
 QUIET_STEPS = 20
 """Recorded steps without a finding after which an alarm is over: one that flickers is told once."""
@@ -17,19 +17,19 @@ QUIET_STEPS = 20
 
 @dataclass
 class _Alarm:
-    """An alarm that is open: the event that told of it, and when and how badly its rule last found something.
+    """An alarm that is open: the event that told of it, and what its rule found last, and when.
 
     Args:
         event: of its highest severity so far.
         last_found: the step.
         last_row: the same, counted in recorded steps.
-        last_severity: as it was there.
+        last: what it was.
     """
 
     event: Event
     last_found: int
     last_row: int
-    last_severity: Severity
+    last: Finding
 
 
 class Monitor:
@@ -52,9 +52,9 @@ class Monitor:
 
     @property
     def pressing(self) -> Sequence[Event]:
-        """The open alarms whose rule found something in the newest step, each as severe as it was there."""
+        """The open alarms whose rule found something in the newest step, with what it found there."""
         return [
-            replace(alarm.event, severity=alarm.last_severity)
+            replace(alarm.event, severity=alarm.last.severity, message=alarm.last.message, values=alarm.last.values)
             for alarm in self._alarms.values()
             if alarm.last_row == self._rows
         ]
@@ -96,7 +96,7 @@ class Monitor:
             why = f"nothing was found in the {QUIET_STEPS} recorded steps since then"
             return [_end(alarm.event, step, last=alarm.last_found, why=why)]
         if alarm is not None:
-            alarm.last_found, alarm.last_row, alarm.last_severity = step, self._rows, finding.severity
+            alarm.last_found, alarm.last_row, alarm.last = step, self._rows, finding
             if _rank(finding) <= SEVERITIES.index(alarm.event.severity):
                 return []
         began = finding.began if alarm is None or alarm.event.began is None else min(finding.began, alarm.event.began)
@@ -110,7 +110,7 @@ class Monitor:
             causes=finding.causes or rule.causes,
             advice=rule.advice,
         )
-        self._alarms[rule.name] = _Alarm(event, step, self._rows, finding.severity)
+        self._alarms[rule.name] = _Alarm(event, step, self._rows, finding)
         return [event]
 
 

@@ -1,7 +1,7 @@
 """Sends alarms elsewhere: to a web address, or to a command. Never holds up a run, and never fails one.
 
 Each way has a thread of its own that sends one event after another. What goes wrong is kept in words, once for each
-way, for the run to mention.
+way, for the run to mention. The webhook's address may hold a secret, and is never told whole.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import subprocess
 import tempfile
 import threading
 import urllib.request
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from kleash.runs.encoding import dump, store
 from kleash.runs.records import SEVERITIES, Event, Severity
@@ -35,14 +37,15 @@ class Notifier:
         lowest: the lowest severity that is sent.
         webhook: an http or https address that gets each event as JSON, by POST.
         command: a command line that is run for each event, with the event as JSON on standard input and
-            `KLEASH_EVENT_SEVERITY`, `_NAME`, `_STEP` and `_RUN` in the environment. No shell reads it.
+            `KLEASH_EVENT_SEVERITY`, `_NAME`, `_STEP` and `_RUN` in the environment. No shell reads it. What it
+            leaves running is ended with it.
     """
 
     def __init__(self, run: str, *, lowest: Severity, webhook: str | None, command: str | None) -> None:
         self._run, self._lowest = run, lowest
         self._ways: list[_Way] = []
         if webhook is not None:
-            self._ways.append(_Way(f"the webhook {webhook}", _Webhook(webhook)))
+            self._ways.append(_Way(f"the webhook {masked(webhook)}", _Webhook(webhook)))
         if command is not None:
             self._ways.append(_Way(f"the command {command!r}", _Command(command)))
 
@@ -62,6 +65,20 @@ class Notifier:
             way.finish()
         for way in self._ways:
             way.close()
+
+
+def masked(address: str) -> str:
+    """Return a web address without what may be a secret in it: scheme and host, "https://hooks.example.org/…"."""
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/…"
+
+
+def masked_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's settings, nested, with the address of its webhook masked: for what others may see."""
+    monitor = settings.get("monitor")
+    if not isinstance(monitor, Mapping) or not isinstance(monitor.get("webhook"), str):
+        return dict(settings)
+    return {**settings, "monitor": {**monitor, "webhook": masked(monitor["webhook"])}}
 
 
 def payload(event: Event, run: str) -> dict[str, Any]:
@@ -135,7 +152,8 @@ class _Webhook:
             with urllib.request.urlopen(request, timeout=WEBHOOK_SECONDS):
                 return None
         except (OSError, http.client.HTTPException, ValueError) as error:
-            return f"did not take an alarm ({error})"
+            why = str(error) if isinstance(error, OSError) else type(error).__name__  # others quote the address
+            return f"did not take an alarm ({why})"
 
     def abandon(self) -> None:
         """Send no other; the connection that is open ends with its time limit."""
@@ -164,10 +182,10 @@ class _Command:
             try:
                 code = process.wait(COMMAND_SECONDS)
             except subprocess.TimeoutExpired:
-                _end(process)
                 return f"ran for more than {COMMAND_SECONDS:g} s and was ended"
             finally:
                 self._running = None
+                _end(process)
             said.seek(0)
             words = said.read().decode(errors="replace").strip().splitlines()
             return f"ended with code {code}" + (f" ({words[-1]})" if words else "") if code else None
@@ -198,7 +216,7 @@ class _Command:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process with all that it has started, and wait until it is gone."""
-    with contextlib.suppress(ProcessLookupError):
+    """Kill a process, or what it has left behind in its group, and wait until it is gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

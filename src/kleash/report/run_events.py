@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kleash.monitor.suspects import Window, suspect_windows, suspicions
+from kleash.monitor.suspects import Window, suspect_windows
+from kleash.monitor.watched import measured_in, windows_over
 from kleash.report.charts import Shade
 from kleash.report.markup import Html, escape, join
 from kleash.report.page import Section, prose
@@ -30,7 +31,7 @@ def events_section(reader: RunReader) -> Section:
     windows = suspect_windows(events)
     alarms = {window.event.name for window in windows}
     rest = [event for event in events if event.name not in alarms]
-    pieces = [_alarms(windows), _checkpoints(reader, events)] if windows else []
+    pieces = [_alarms(windows), _checkpoints(reader, windows)] if windows else []
     return Section("Events", join([*pieces, _rest(rest) if rest else Html()]))
 
 
@@ -50,11 +51,12 @@ def _alarms(windows: Sequence[Window]) -> Html:
     return table(headers, rows, caption="Alarms, in the order they were told. The charts shade their steps.")
 
 
-def _checkpoints(reader: RunReader, events: Sequence[Event]) -> Html:
+def _checkpoints(reader: RunReader, windows: Sequence[Window]) -> Html:
     """Name the checkpoints that lie under an alarm."""
-    found = {saved.step: suspicions(events, saved.step) for saved in reader.checkpoints()}
-    said = [f"{step} ({', '.join(alarm.name for alarm in alarms)})" for step, alarms in found.items() if alarms]
-    trusted = [step for step, alarms in found.items() if not alarms]
+    steps = [saved.step for saved in reader.checkpoints()]
+    found = {step: windows_over(windows, measured_in(reader.config, step)) for step in steps}
+    said = [f"{step} ({', '.join(window.event.name for window in over)})" for step, over in found.items() if over]
+    trusted = [step for step, over in found.items() if not over]
     if not said:
         return Html()
     newest = f" The newest without an alarm is that of step {max(trusted)}." if trusted else ""

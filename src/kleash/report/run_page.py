@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from kleash.errors import RunDirError
+from kleash.monitor.notify import masked_settings
 from kleash.report.catalogue import meaning, title, unit
 from kleash.report.markup import Html, escape, join
 from kleash.report.page import Section, folded, page
@@ -89,7 +90,7 @@ def _numbers(reader: RunReader) -> Html:
 
 
 def _settings(reader: RunReader) -> Html:
-    settings = settings_table(reader.config, caption="The resolved settings, defaults included.")
+    settings = settings_table(masked_settings(reader.config), caption="The resolved settings, defaults included.")
     known = {name: fact for name, fact in reader.meta.items() if name not in DRAWN_FACTS}
     facts = settings_table(known, caption="Versions, fingerprints and other facts about the run.")
     return join([folded("Settings", settings), folded("About this run", facts)])

@@ -18,7 +18,7 @@ from kleash.runs import rows, samples
 from kleash.runs.columns import Column, read_column
 from kleash.runs.encoding import restore
 from kleash.runs.records import Checkpoint, Event, Sample, Split, Status, Step
-from kleash.runs.samples import FoundSamples, SampleQuery
+from kleash.runs.samples import FoundSamples, SampleNumbers, SampleQuery
 from kleash.runs.schema import DATABASE, check_database
 
 
@@ -107,12 +107,18 @@ class RunReader:
         )
         return [key for (key,) in found]
 
+    def last_point(self, metric: str) -> tuple[int, float, float | None] | None:
+        """Return (step, value, standard error or None) where a metric was last measured; None where it never was."""
+        found = self._connection.execute(
+            "SELECT step, value, stderr FROM metrics WHERE key = ? AND value IS NOT NULL ORDER BY step DESC LIMIT 1",
+            (metric,),
+        ).fetchone()
+        return None if found is None else (found[0], float(found[1]), restore(found[2]))
+
     def last_value(self, metric: str) -> float | None:
         """Return the newest value of a metric, of whatever step; None where it was never measured."""
-        found = self._connection.execute(
-            "SELECT value FROM metrics WHERE key = ? AND value IS NOT NULL ORDER BY step DESC LIMIT 1", (metric,)
-        ).fetchone()
-        return None if found is None else float(found[0])
+        point = self.last_point(metric)
+        return None if point is None else point[1]
 
     def measured(self, metric: str) -> int:
         """Return in how many steps a metric was measured."""
@@ -131,15 +137,15 @@ class RunReader:
         )
 
     def find_samples(self, query: SampleQuery) -> FoundSamples:
-        """Return a page of the samples that a query asks for, without their tokens."""
+        """Return a page of the samples that a query asks for: their numbers and as much text as a list shows."""
         return samples.find_samples(self._connection, query)
 
     def find_sample(self, split: Split, step: int, prompt_index: int, sample_index: int) -> Sample | None:
         """Return the sample of a place, or None."""
         return samples.find_sample(self._connection, split, step, prompt_index, sample_index)
 
-    def find_prompt(self, split: Split, prompt_index: int, limit: int) -> list[Sample]:
-        """Return the samples of a prompt by step, over the splits that share it; `limit` evenly spaced ones at most."""
+    def find_prompt(self, split: Split, prompt_index: int, limit: int) -> list[SampleNumbers]:
+        """Return the numbers of a prompt's samples by step, over the splits that share it; `limit` of them at most."""
         return samples.find_prompt(self._connection, split, prompt_index, limit)
 
     def sample_counts(self) -> dict[Split, int]:

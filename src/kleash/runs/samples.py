@@ -11,11 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kleash.runs.encoding import restore
+from kleash.runs.encoding import Stored, restore
 from kleash.runs.records import Sample, Split
 from kleash.runs.rows import SAMPLE_COLUMNS, read_sample
 
 Sort = Literal["step", "kl", "reward", "gold", "length"]
+
+NUMBERS = "step, split, prompt_index, sample_index, reward, gold, kl, stopped"
+
+SHOWN = 240
+"""Characters of a prompt's end and of a completion's beginning that a list shows."""
 
 HELD_OUT: tuple[Split, ...] = ("before", "eval", "after")
 """Splits that share their prompts' indices."""
@@ -56,20 +61,26 @@ class SampleQuery:
 
 
 @dataclass(frozen=True)
-class FoundSample:
-    """A sample without its tokens: fields as in `Sample`. `num_tokens` is None where they were not recorded."""
+class SampleNumbers:
+    """A sample without its texts: fields as in `Sample`. `num_tokens` is None where they were not recorded."""
 
     step: int
     split: Split
     prompt_index: int
     sample_index: int
-    prompt: str
-    completion: str
     reward: float | None
     gold: float | None
     kl: float
     stopped: bool
     num_tokens: int | None
+
+
+@dataclass(frozen=True)
+class FoundSample(SampleNumbers):
+    """What a list shows of a sample: its numbers, the end of its prompt and the beginning of its completion."""
+
+    prompt: str
+    completion: str
 
 
 @dataclass(frozen=True)
@@ -92,8 +103,7 @@ def find_samples(connection: sqlite3.Connection, query: SampleQuery) -> FoundSam
         f"SELECT rowid FROM samples WHERE {where} ORDER BY {key} {order} NULLS LAST, rowid", values
     ).fetchall()
     page = [rowid for (rowid,) in found[query.offset : query.offset + query.limit]]
-    columns = f"step, split, prompt_index, sample_index, prompt, completion, reward, gold, kl, stopped, {tokens}"
-    rows = dict(_rows(connection, columns, page))
+    rows = dict(_rows(connection, f"prompt, completion, {NUMBERS}, {tokens}", page))
     return FoundSamples(len(found), [_found(*rows[rowid]) for rowid in page if rowid in rows])
 
 
@@ -108,8 +118,8 @@ def find_sample(
     return None if row is None else read_sample(*row)
 
 
-def find_prompt(connection: sqlite3.Connection, split: Split, prompt_index: int, limit: int) -> list[Sample]:
-    """Return the samples of one prompt by step, with their tokens; of too many, evenly spaced ones, the ends included.
+def find_prompt(connection: sqlite3.Connection, split: Split, prompt_index: int, limit: int) -> list[SampleNumbers]:
+    """Return the samples of one prompt by step, without texts; of too many, evenly spaced ones, the ends included.
 
     Args:
         connection: of the run.
@@ -126,8 +136,8 @@ def find_prompt(connection: sqlite3.Connection, split: Split, prompt_index: int,
     if len(places) > limit:
         places = [places[round(i * (len(places) - 1) / (limit - 1))] for i in range(limit)]
     rowids = [rowid for (rowid,) in places]
-    rows = dict(_rows(connection, SAMPLE_COLUMNS, rowids))
-    return [read_sample(*rows[rowid]) for rowid in rowids if rowid in rows]
+    rows = dict(_rows(connection, f"{NUMBERS}, {_num_tokens(connection)}", rowids))
+    return [SampleNumbers(**_numbers(*rows[rowid])) for rowid in rowids if rowid in rows]
 
 
 def count_samples(connection: sqlite3.Connection) -> dict[Split, int]:
@@ -197,29 +207,30 @@ def _marks(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values))
 
 
-def _found(
+def _found(prompt: str, completion: str, *numbers: Any) -> FoundSample:
+    return FoundSample(prompt=prompt[-SHOWN:], completion=completion[:SHOWN], **_numbers(*numbers))
+
+
+def _numbers(
     step: int,
     split: Split,
     prompt_index: int,
     sample_index: int,
-    prompt: str,
-    completion: str,
-    reward: float | str | None,
-    gold: float | str | None,
+    reward: Stored,
+    gold: Stored,
     kl: float | str,
     stopped: int,
     num_tokens: int,
-) -> FoundSample:
-    return FoundSample(
-        step=step,
-        split=split,
-        prompt_index=prompt_index,
-        sample_index=sample_index,
-        prompt=prompt,
-        completion=completion,
-        reward=restore(reward),
-        gold=restore(gold),
-        kl=float(kl),
-        stopped=bool(stopped),
-        num_tokens=num_tokens or None,
-    )
+) -> dict[str, Any]:
+    """Return the fields of `SampleNumbers` of a row of `NUMBERS` and the number of tokens."""
+    return {
+        "step": step,
+        "split": split,
+        "prompt_index": prompt_index,
+        "sample_index": sample_index,
+        "reward": restore(reward),
+        "gold": restore(gold),
+        "kl": float(kl),
+        "stopped": bool(stopped),
+        "num_tokens": num_tokens or None,
+    }

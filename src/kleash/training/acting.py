@@ -31,11 +31,15 @@ SAVED = "watch"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a step: events and notes to record with it, and why the run must end after it, if it must."""
+    """What came of a step: events and notes to record with it, and why the run must end after it, if it must.
+
+    `failure` is what an action has raised: the step is recorded all the same, then the run fails with it.
+    """
 
     events: Sequence[Event] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
     stop: str | None = None
+    failure: Exception | None = None
 
 
 class Acting:
@@ -83,7 +87,10 @@ class Acting:
         events += [*decision.events, *raised]
         if decision.action is None:
             return Outcome(events, notes)
-        events += self._do(decision.action, decision, row.step)
+        try:
+            events += self._do(decision.action, decision, row.step)
+        except Exception as error:
+            return Outcome(events, notes, failure=error)
         stop = _stop_reason(decision.action) if decision.action.kind == "stop" else None
         return Outcome(events, notes, stop)
 
@@ -102,7 +109,7 @@ class Acting:
         assert decision.checkpoint is not None, "a roll back without a checkpoint is skipped"
         number, folder = decision.checkpoint
         self._roll_back(folder)
-        ended = [] if self._watch is None else self._watch.rolled_back(step)
+        ended = [] if self._watch is None else self._watch.rolled_back(step, number)
         return [actions.rolled_back(step, action, number), *ended]
 
     def _tighten(self, action: Action, step: int) -> Event:

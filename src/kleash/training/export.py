@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -62,14 +65,16 @@ def export(
     alarms = _alarms(run_dir, folder)
     if alarms and not allow_suspect:
         raise RunDirError(_suspect(run_dir, folder, alarms))
-    _claim(out)
-    if config.algorithm.type == "reward_model":
-        return _export_reward_model(run_dir, config, folder, out, alarms, merge=merge)
-    merged = _merge(config, folder, out, observer) if merge else None
-    if not merge:
-        _copy(folder, out)
-    card = model_card(run_dir, config, folder, alarms, whole=merge or whole, merged=merged)
-    (out / "README.md").write_text(card, encoding="utf-8")
+    with _claimed(out) as unfinished:
+        if config.algorithm.type == "reward_model":
+            _write_reward_model(folder, unfinished, merge=merge)
+            card = reward_model_card(run_dir, config, folder, alarms, whole=merge or config.model.lora is False)
+        else:
+            merged = _merge(config, folder, unfinished, observer) if merge else None
+            if not merge:
+                _copy(folder, unfinished)
+            card = model_card(run_dir, config, folder, alarms, whole=merge or whole, merged=merged)
+        (unfinished / "README.md").write_text(card, encoding="utf-8")
     return out
 
 
@@ -116,9 +121,17 @@ def export_within(
     if alarms and not allow_suspect:
         raise RunDirError(_suspect(run_dir, folder, alarms))
     asked = dial_prompts(run_dir, config, load_tokenizer(config.model.name, config.model.revision), prompts)
-    _claim(out)
-    run = DialledRun(config, folder, asked, observer.progress, merged=merge)
-    dial = run_dial(run_dir, folder, run, max_nats)
+    with _claimed(out) as unfinished:
+        run = DialledRun(config, folder, asked, observer.progress, merged=merge)
+        dial = run_dial(run_dir, folder, run, max_nats)
+        _write_dialled(run, dial, folder, unfinished, merge=merge)
+        card = model_card(run_dir, config, folder, alarms, whole=merge, dial=dial)
+        (unfinished / "README.md").write_text(card, encoding="utf-8")
+    return dial
+
+
+def _write_dialled(run: DialledRun, dial: Dial, folder: Path, out: Path, *, merge: bool) -> None:
+    """The adapter at the scale that was found, or with `merge` the whole model; and what was measured."""
     assert dial.scale is not None, "a dial that finds no scale is an error"
     if merge:
         run.adapter.turn(dial.scale)
@@ -130,30 +143,20 @@ def export_within(
         run.adapter.turn(dial.scale)
         state.save_weights(run.policy, out)
     (out / DIAL_FILE).write_text(json.dumps(dial.to_dict(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    card = model_card(run_dir, config, folder, alarms, whole=merge, dial=dial)
-    (out / "README.md").write_text(card, encoding="utf-8")
-    return dial
 
 
 def _copy(folder: Path, out: Path) -> None:
-    """What other tools read of a checkpoint."""
-    for path in folder.iterdir():
-        if path.name not in (state.STATE_FILE, "README.md"):
-            shutil.copy2(path, out / path.name)
+    """What other tools read of a checkpoint, its folders included."""
+    ignored = shutil.ignore_patterns(state.STATE_FILE, "README.md")
+    shutil.copytree(folder, out, ignore=ignored, dirs_exist_ok=True)
 
 
-def _export_reward_model(
-    run_dir: Path, config: RunConfig, folder: Path, out: Path, alarms: Alarms, *, merge: bool
-) -> Path:
+def _write_reward_model(folder: Path, out: Path, *, merge: bool) -> None:
     """The folder of its members as it is, or with `merge` one whole AutoModelForSequenceClassification."""
-    whole = merge or config.model.lora is False
     if merge:
         merge_reward_model(folder, out)
     else:
-        ignored = shutil.ignore_patterns(state.STATE_FILE, "README.md")
-        shutil.copytree(folder, out, ignore=ignored, dirs_exist_ok=True)
-    (out / "README.md").write_text(reward_model_card(run_dir, config, folder, alarms, whole=whole), encoding="utf-8")
-    return out
+        _copy(folder, out)
 
 
 def _alarms(run_dir: Path, folder: Path) -> Alarms:
@@ -179,21 +182,41 @@ def _suspect(run_dir: Path, folder: Path, alarms: Alarms) -> str:
     )
 
 
-def _claim(out: Path) -> None:
-    """Make the folder, or take one that is empty and can be written.
+@contextmanager
+def _claimed(out: Path) -> Iterator[Path]:
+    """Give a folder beside `out` to write into; it becomes `out` at the end of the block, unless the block fails.
 
     Raises:
-        RunDirError: it cannot be had.
+        RunDirError: `out` cannot be had.
     """
+    place = Path(os.path.abspath(out))
+    unfinished = place.with_name(f".{place.name}.unfinished")
     try:
         taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
         if not taken:
-            out.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=out).close()
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir(parents=True)
+            if out.exists():
+                tempfile.TemporaryFile(dir=out).close()
     except OSError as error:
+        shutil.rmtree(unfinished, ignore_errors=True)
         raise RunDirError(f"{out} cannot be written: {error.strerror}. Give another folder with --out") from error
     if taken:
         raise RunDirError(f"{out} is a file, or a folder that is not empty. Give another folder with --out")
+    try:
+        yield unfinished
+        _move(unfinished, place)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _move(unfinished: Path, out: Path) -> None:
+    """Make a finished folder `out`; an empty one that is there stays the folder it is, somebody may be in it."""
+    if not out.exists():
+        os.replace(unfinished, out)
+        return
+    for path in unfinished.iterdir():
+        shutil.move(path, out / path.name)
 
 
 def _merge(config: RunConfig, folder: Path, out: Path, observer: Observer) -> Numbers:

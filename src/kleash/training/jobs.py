@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kleash.config.monitor_checks import check_ways_to_tell
 from kleash.config.schema import RunConfig
 from kleash.monitor.monitor import check_names
 from kleash.training import imitation, on_policy, preference, reward_modelling
@@ -28,4 +29,5 @@ def prepare(config: RunConfig, given: Given = NOTHING_GIVEN) -> Prepared:
         KleashError: settings, data, functions or names that cannot be used.
     """
     check_names(config.monitor.ignore)
+    check_ways_to_tell(config.monitor)
     return PREPARE[config.algorithm.type](config, given)

@@ -9,6 +9,7 @@ from typing import Any
 
 from accelerate.utils import gather_object
 
+from kleash.config.monitor_checks import address_of
 from kleash.errors import RunStopped
 from kleash.monitor.notify import Notifier
 from kleash.runs.records import Checkpoint, Event, Sample, Split, Step
@@ -89,6 +90,8 @@ class Loop:
         outcome = self._acting.after(row) if made.stop is None else Outcome(self._acting.watch(row), stop=made.stop)
         row = replace(row, notes={**row.notes, **outcome.notes})
         self._record(row, [*evaluated.samples, *made.samples], outcome.events)
+        if outcome.failure is not None:
+            raise outcome.failure
         self._reached, self._job.midway = step + 1, False
         if outcome.stop is not None:
             raise RunStopped(f"step {step}: {outcome.stop}")
@@ -150,4 +153,4 @@ def _notifier(job: Job, writer: RunWriter | None) -> Notifier:
     settings = job.config.monitor
     if writer is None:
         return Notifier("", lowest=settings.notify, webhook=None, command=None)
-    return Notifier(str(writer.path), lowest=settings.notify, webhook=settings.webhook, command=settings.command)
+    return Notifier(str(writer.path), lowest=settings.notify, webhook=address_of(settings), command=settings.command)

@@ -21,6 +21,7 @@ from kleash.errors import DataError, RunStopped
 from kleash.models.reference import Reference
 from kleash.models.scoring import logits_scale
 from kleash.rollout.sampler import Completion, Progress
+from kleash.training.checkpoints import kept_at_the_end
 from kleash.training.experience import Experience, Spread, gather
 from kleash.training.observer import CheckResult, Observer
 from kleash.training.scoring import TokenRecord, measure, reference_states
@@ -341,7 +342,7 @@ def _cost(session: Session, observer: Observer, seconds_per_step: float) -> None
     memory = weights + session.reference.extra_bytes + 16 * parameters
     if session.policy.sampling is not None:
         memory += session.policy.sampling.extra_bytes
-    disk = training.keep_checkpoints * 16 * parameters
+    disk = kept_at_the_end(training) * 16 * parameters
     minutes = seconds_per_step * training.steps / 60
     observer.fact(
         f"cost       {parameters / 1e6:.1f}M weights to train; about {memory / 1e9:.1f} GB of weights and optimiser, "

@@ -17,6 +17,7 @@ from accelerate.utils import broadcast_object_list
 from kleash.config.loader import load, to_dict
 from kleash.config.schema import RunConfig
 from kleash.errors import KleashError, RunDirError, RunStopped
+from kleash.monitor.notify import masked_settings
 from kleash.report.run_page import write_report
 from kleash.runs.reader import RunReader
 from kleash.runs.records import Status
@@ -55,7 +56,7 @@ def train(config: RunConfig, *, observer: Observer, warnings: Sequence[str] = ()
         observer.fact(f"run        {path}")
     mirrors: list[Mirror] = []
     try:
-        mirrors = open_mirrors(config.mirrors, to_dict(config), path) if writer is not None else []
+        mirrors = open_mirrors(config.mirrors, masked_settings(to_dict(config)), path) if writer is not None else []
         job = prepared.build(accelerator)
         fingerprint = job.fingerprint()
         if writer is not None:
@@ -79,7 +80,7 @@ def resume(run_dir: Path, *, observer: Observer, given: Given = NOTHING_GIVEN) -
         RunDirError: no run or no checkpoint there, or the reference has changed.
     """
     with RunReader(run_dir) as reader:
-        stored, meta, status = reader.config, reader.meta, reader.status
+        stored, meta, status, reason = reader.config, reader.meta, reader.status, reader.status_reason
         checkpoint = reader.latest_checkpoint()
     if checkpoint is None:
         raise RunDirError(f"{run_dir} has no checkpoint to resume from. Start the run again under another name")
@@ -102,10 +103,21 @@ def resume(run_dir: Path, *, observer: Observer, given: Given = NOTHING_GIVEN) -
     first = job.restore(saved, fingerprint)
     observer.fact(f"run        {run_dir}, resumed at step {first} from {checkpoint.path.name}")
     observer.fact(f"frozen     weights with the fingerprint {fingerprint[:16]}, unchanged")
-    writer = RunWriter.resume(run_dir, first - 1) if accelerator.is_main_process else None
-    mirrors = [] if writer is None else open_mirrors(config.mirrors, stored, run_dir)
-    loop = Loop(job, writer, observer, fingerprint, mirrors)
-    loop.take_up(saved)
+    writer = None
+    mirrors: list[Mirror] = []
+    try:
+        if accelerator.is_main_process:
+            mirrors = open_mirrors(config.mirrors, masked_settings(stored), run_dir)
+            writer = RunWriter.resume(run_dir, first - 1)
+        loop = Loop(job, writer, observer, fingerprint, mirrors)
+        loop.take_up(saved)
+    except BaseException:
+        if writer is not None:
+            with writer:
+                writer.set_status(status, reason)
+        for mirror in mirrors:
+            mirror.close()
+        raise
     _loop(loop, writer, mirrors, observer, first)
     return run_dir
 

@@ -9,12 +9,14 @@ from typing import Any
 
 from kleash.config.loader import to_dict
 from kleash.config.schema import RunConfig
-from kleash.monitor.actions import ROLL_BACK, Action, not_rolled_back
+from kleash.errors import RunDirError
+from kleash.monitor.actions import ROLL_BACK, Action, not_rolled_back, unreadable
 from kleash.monitor.facts import facts_of_run
 from kleash.monitor.ladder import Ladder
 from kleash.monitor.monitor import Monitor
 from kleash.monitor.suspects import calm
 from kleash.runs.records import Event, Step
+from kleash.training import state
 from kleash.training.checkpoints import newest_trusted, on_disk
 
 
@@ -79,15 +81,17 @@ class Watch:
         action = self._ladder.decide(self._monitor.pressing, step)
         skipped: list[Event] = []
         while action is not None and action.kind == "roll_back":
-            checkpoint = self._newest_trusted(step)
+            checkpoint, damaged = self._newest_trusted(step)
+            skipped += damaged
             if checkpoint is not None:
                 return Decision(action, checkpoint, skipped, calm=False)
             skipped.append(not_rolled_back(step, action))
             action = self._ladder.skip(action, step)
         return Decision(action, None, skipped, calm(self.events, step, self._config.monitor.patience))
 
-    def rolled_back(self, step: int) -> list[Event]:
-        """Forget what the weights that were given up have shown; returns the ends of the alarms."""
+    def rolled_back(self, step: int, to: int) -> list[Event]:
+        """Forget what the weights that were given up for those of `to` have shown; returns the ends of the alarms."""
+        self._ladder.rolled_back(step, to)
         ended = self._monitor.rolled_back(step)
         self.events += ended
         return ended
@@ -102,8 +106,19 @@ class Watch:
             self._monitor = Monitor(facts_of_run(to_dict(self._config), row), ignore=self._config.monitor.ignore)
         return self._monitor.observe(row)
 
-    def _newest_trusted(self, step: int) -> tuple[int, Path] | None:
-        """The checkpoint to go back to; a folder of a later step is left over from a run that was killed."""
+    def _newest_trusted(self, step: int) -> tuple[tuple[int, Path] | None, list[Event]]:
+        """The checkpoint to go back to, and an event for each newer one that cannot be read.
+
+        A folder of a later step is left over from a run that was killed.
+        """
         folders = {saved: folder for saved, folder in on_disk(self._checkpoints).items() if saved <= step}
-        newest = newest_trusted(folders, self.events, self._config.training)
-        return None if newest is None else (newest, folders[newest])
+        damaged: list[Event] = []
+        while (newest := newest_trusted(folders, self.events, self._config.training)) is not None:
+            folder = folders.pop(newest)
+            try:
+                state.read(folder)
+            except RunDirError as error:
+                damaged.append(unreadable(step, newest, str(error)))
+            else:
+                return (newest, folder), damaged
+        return None, damaged

@@ -199,7 +199,7 @@ def _add_samples(app: FastAPI, library: Library) -> None:
     def prompt(run_id: str, split: Split, prompt_index: Place) -> Response:
         def find(_: Entry, reader: RunReader) -> Any:
             found = reader.find_prompt(split, prompt_index, SAMPLES_OF_A_PROMPT)
-            return {"samples": [watch_views.whole_sample(sample) for sample in found]}
+            return {"samples": [watch_views.sample_numbers(sample) for sample in found]}
 
         return _answer(library, run_id, find)
 

@@ -15,13 +15,14 @@ from functools import cache
 from typing import Any
 
 from kleash.metrics import HELD_OUT, METRICS, Metric, lookup
+from kleash.monitor.notify import masked
 from kleash.monitor.suspects import Window, suspect_windows
 from kleash.monitor.watched import measured_in, was_watched, windows_over
 from kleash.report.catalogue import title
 from kleash.report.run_summary import algorithm, controlled_key
 from kleash.runs.reader import RunReader
 from kleash.runs.records import SEVERITIES, Event, Sample
-from kleash.runs.samples import FoundSamples
+from kleash.runs.samples import FoundSamples, SampleNumbers
 from kleash.runs.schema import DATABASE
 from kleash.web.watch_imports import IMPORTED
 from kleash.web.watch_library import Entry
@@ -72,7 +73,7 @@ def detail(entry: Entry, reader: RunReader) -> Json:
     windows = suspect_windows(events)
     imported = meta.get(IMPORTED, {})
     return summary(entry, reader) | {
-        "settings": dict(dotted(reader.config)),
+        "settings": {key: shown_setting(key, value) for key, value in dotted(reader.config)},
         "versions": meta.get("versions", {}),
         "keys": [_declared(key) for key in sorted(keys, key=_place)],
         "target_key": controlled_key(reader.config) if "control/target" in keys else None,
@@ -86,9 +87,13 @@ def detail(entry: Entry, reader: RunReader) -> Json:
 
 
 def found_samples(found: FoundSamples) -> Json:
-    """Return a page of samples; whether one stopped by itself is unknown where its tokens are."""
-    samples = [asdict(sample) | {"stopped": sample.stopped if sample.num_tokens else None} for sample in found.samples]
-    return {"total": found.total, "samples": [_finite(sample) for sample in samples]}
+    """Return a page of samples."""
+    return {"total": found.total, "samples": [sample_numbers(sample) for sample in found.samples]}
+
+
+def sample_numbers(sample: SampleNumbers) -> Json:
+    """Return what was found of a sample; whether it stopped by itself is unknown where its tokens are."""
+    return _finite(asdict(sample) | {"stopped": sample.stopped if sample.num_tokens else None})
 
 
 def whole_sample(sample: Sample) -> Json:
@@ -108,8 +113,18 @@ def settings_diff(settings: Sequence[Mapping[str, Any]]) -> list[Json]:
     keys = dict.fromkeys(key for table in flat for key in table)
     rows = [(key, [table.get(key) for table in flat]) for key in keys]
     return [
-        {"key": key, "values": values, "differs": any(value != values[0] for value in values)} for key, values in rows
+        {
+            "key": key,
+            "values": [shown_setting(key, value) for value in values],
+            "differs": any(value != values[0] for value in values),
+        }
+        for key, values in rows
     ]
+
+
+def shown_setting(key: str, value: Any) -> Any:
+    """Return a setting as it may be shown: whoever knows a webhook's whole address can write to it."""
+    return masked(value) if key.split(".")[-1] == "webhook" and isinstance(value, str) else value
 
 
 def dotted(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -140,21 +155,24 @@ def _updated(entry: Entry) -> str | None:
 
 def _latest(reader: RunReader) -> Json:
     held = controlled_key(reader.config)
-    kl_key, kl = _newest(reader, [held, *KL_KEYS])
-    _, reward = _newest(reader, ["reward/proxy"])
+    kl = _newest(reader, "kl", [held, *KL_KEYS])
+    reward = _newest(reader, "reward", ["reward/proxy"])
     beta = reader.last_value("control/beta")
     fixed = reader.meta.get(IMPORTED, {}).get("beta")
-    numbers = _finite({"kl": kl, "reward": reward, "beta": fixed if beta is None else beta})
-    return numbers | {"kl_key": kl_key, "kl_unit": _metric(kl_key).unit if kl_key else None}
+    kl_unit = _metric(kl["kl_key"]).unit if kl["kl_key"] else None
+    return _finite(kl | reward | {"beta": fixed if beta is None else beta, "kl_unit": kl_unit})
 
 
-def _newest(reader: RunReader, keys: Sequence[str]) -> tuple[str | None, float | None]:
-    """Return the first of some keys that was measured, in training before held out, and its newest value."""
+def _newest(reader: RunReader, name: str, keys: Sequence[str]) -> Json:
+    """Return the newest value of the first of some keys that was measured, in training before held out.
+
+    It stands under `name`, its key and its step under `name_key` and `name_step`; all None where none was measured.
+    """
     for key in (*keys, *(HELD_OUT + key for key in keys)):
-        value = reader.last_value(key)
-        if value is not None:
-            return key, value
-    return None, None
+        point = reader.last_point(key)
+        if point is not None:
+            return {name: point[1], f"{name}_key": key, f"{name}_step": point[0]}
+    return dict.fromkeys((name, f"{name}_key", f"{name}_step"))
 
 
 def _open(windows: Sequence[Window]) -> list[Window]:

@@ -55,13 +55,22 @@ function show() {
   document.querySelectorAll("dialog[open]").forEach((dialog) => dialog.close());
   main.replaceChildren(el("p", { class: "nothing" }, "Reading …"));
   const [kind, given] = location.hash.replace(/^#\/?/, "").split("/");
-  const ids = (given ?? "").split(",").filter(Boolean).map(decodeURIComponent);
+  const ids = named(given ?? "");
   main.dataset.page = kind || "runs";
   document.title = "Kleash watch";
   if (kind === "run" && ids.length === 1) view = showRun(main, page, ids[0]);
   else if (kind === "compare" && ids.length > 1) view = showCompare(main, page, ids);
   else view = showRuns(main, page);
   scrollTo(0, 0);
+}
+
+/** The ids in an address; a malformed address names none. */
+function named(given) {
+  try {
+    return given.split(",").filter(Boolean).map(decodeURIComponent);
+  } catch {
+    return [];
+  }
 }
 
 function showConnection(on) {

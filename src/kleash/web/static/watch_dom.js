@@ -8,17 +8,24 @@ export function el(tag, attributes = {}, ...children) {
     else if (value === true) element.setAttribute(name, "");
     else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  for (const child of present(children)) element.append(child);
   return element;
 }
 
 /** Replace what is in a container; focus stays on the element that has the same `data-focus` as before. */
 export function refill(container, ...children) {
   const focused = container.contains(document.activeElement) ? document.activeElement.dataset.focus : undefined;
-  container.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  const filled = document.createDocumentFragment();
+  for (const child of present(children)) filled.append(child);
+  container.replaceChildren(filled);
   if (focused === undefined) return;
   const again = [...container.querySelectorAll("[data-focus]")].find((one) => one.dataset.focus === focused);
   again?.focus({ preventScroll: true });
+}
+
+/** Children one by one: a call takes only so many arguments. */
+function present(children) {
+  return children.flat(Infinity).filter((child) => child !== null && child !== undefined);
 }
 
 /** Say something to those who listen rather than look. */

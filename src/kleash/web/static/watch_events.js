@@ -11,7 +11,7 @@ export function episodes(events) {
     const going = open.get(event.name);
     if (event.ends) {
       if (going === undefined) continue;
-      going.last = Math.max(going.first, event.step - 1);
+      going.last = Math.max(going.first, event.values?.last ?? event.step - 1); // found, not noticed to be over
       going.told.push(event);
       open.delete(event.name);
     } else if (going !== undefined) {

@@ -5,25 +5,20 @@ import { el, refill } from "/static/watch_dom.js";
 import { heat, scale } from "/static/watch_tokens.js";
 import { number, whole } from "/static/watch_words.js";
 
-const TOGETHER = ["before", "after"]; // two splits with the same prompts
-
 /** Open the dialog for the prompt of a sample. */
 export async function showPrompt(runId, sample, page) {
+  const path = `/api/runs/${encodeURIComponent(runId)}`;
   await page.guarded(async () => {
-    const splits = TOGETHER.includes(sample.split) ? TOGETHER : [sample.split];
-    const answers = await Promise.all(
-      splits.map((split) =>
-        ask(`/api/runs/${encodeURIComponent(runId)}/prompt`, { split, prompt_index: sample.prompt_index }),
-      ),
-    );
-    const samples = answers
-      .flatMap((answer) => answer.samples)
-      .toSorted((a, b) => a.step - b.step || a.sample_index - b.sample_index);
-    open(sample, samples);
+    const { split, prompt_index } = sample;
+    const { samples } = await ask(`${path}/prompt`, { split, prompt_index });
+    const read = ({ split, step, prompt_index, sample_index }, signal) =>
+      ask(`${path}/sample`, { split, step, prompt_index, sample_index }, signal);
+    open(sample, samples, (one, signal, shown) => page.guarded(async () => shown(await read(one, signal))));
   });
 }
 
-function open(sample, samples) {
+/** `read(sample, signal, shown)` calls `shown` with the whole of a sample. */
+function open(sample, samples, read) {
   const dialog = el(
     "dialog",
     { class: "prompt-dialog", "aria-labelledby": "prompt-title", close: () => dialog.remove() },
@@ -35,14 +30,19 @@ function open(sample, samples) {
     ),
     el("p", { class: "prompt" }, sample.prompt),
     scale(),
-    el("div", { class: "columns of-2" }, side("Left", samples, 0), side("Right", samples, samples.length - 1)),
+    el(
+      "div",
+      { class: "columns of-2" },
+      side("Left", samples, 0, read),
+      side("Right", samples, samples.length - 1, read),
+    ),
   );
   document.body.append(dialog);
   dialog.showModal();
 }
 
 /** One side: a choice of the sample, and its text. */
-function side(name, samples, chosen) {
+function side(name, samples, chosen, read) {
   const several = new Set(samples.map((one) => `${one.split} ${one.step}`)).size < samples.length;
   const options = samples.map((one, at) =>
     el(
@@ -59,7 +59,10 @@ function side(name, samples, chosen) {
   };
   const numbers = el("p", { class: "hint", "aria-live": "polite" });
   const text = el("div");
+  let reading = null;
   const draw = () => {
+    reading?.abort();
+    reading = new AbortController();
     const one = samples[select.selectedIndex];
     numbers.textContent = [
       known(one.kl, (kl) => `KL ${number(kl)} nats per sequence`),
@@ -69,7 +72,8 @@ function side(name, samples, chosen) {
     ]
       .filter(Boolean)
       .join(" · ");
-    refill(text, heat(one));
+    refill(text, el("p", { class: "hint" }, "Reading the tokens …"));
+    read(one, reading.signal, (found) => refill(text, heat(found)));
   };
   draw();
   return el(

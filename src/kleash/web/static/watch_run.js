@@ -12,7 +12,7 @@ import { checkpoints, measured, settings } from "/static/watch_facts.js";
 import { health, progress } from "/static/watch_runs.js";
 import { SampleTable } from "/static/watch_samples.js";
 import { Timeline } from "/static/watch_timeline.js";
-import { bySeverity, count, date, number, span, whole } from "/static/watch_words.js";
+import { bySeverity, count, date, measuredIn, number, span, whole } from "/static/watch_words.js";
 
 const TOLD = 2; // alarms that the top of the page spells out
 const FIRST = 2; // series that are read before anything else: the topmost curve is there at once
@@ -321,10 +321,10 @@ class RunView {
     const target = this.numbers.get("control/target").values.at(-1);
     refill(
       this.tiles,
-      tile("KL to the reference", latest.kl, latest.kl_unit),
+      tile("KL to the reference", latest.kl, `${latest.kl_unit} · ${measuredIn(latest.kl_key, latest.kl_step)}`),
       tile("Target", target, targetUnit(this.run.target_key)),
       tile("Beta", latest.beta, "reward per nat"),
-      tile("Reward", latest.reward, "newest step"),
+      tile("Reward", latest.reward, measuredIn(latest.reward_key, latest.reward_step)),
       el(
         "div",
         {},

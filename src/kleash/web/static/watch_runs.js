@@ -2,7 +2,7 @@
 
 import { ask, listen } from "/static/watch_api.js";
 import { debounced, el, refill } from "/static/watch_dom.js";
-import { HEALTH, bySeverity, count, date, number, whole } from "/static/watch_words.js";
+import { HEALTH, bySeverity, count, date, measuredIn, number, whole } from "/static/watch_words.js";
 
 const ORDER = { critical: 0, unreadable: 1, warning: 2, ok: 3, "not watched": 3 };
 const TOLD = 1; // alarms of a run whose message is in the list
@@ -154,11 +154,17 @@ function row(run, tick) {
       run.source === "kleash" ? null : el("p", { class: "told" }, `log of ${run.source}`),
     ),
     el("td", {}, progress(run)),
-    el("td", { class: "number", "data-label": "KL" }, number(latest.kl), el("small", {}, latest.kl_unit ?? "")),
-    el("td", { class: "number", "data-label": "Reward" }, number(latest.reward)),
+    el("td", { class: "number", "data-label": "KL" }, number(latest.kl), el("small", {}, latest.kl_unit ?? ""), heldOut(latest, "kl")),
+    el("td", { class: "number", "data-label": "Reward" }, number(latest.reward), heldOut(latest, "reward")),
     el("td", { class: "number", "data-label": "Beta" }, number(latest.beta)),
     el("td", { class: "when" }, date(run.started)),
   );
+}
+
+/** Where a number comes from if training does not measure it. */
+function heldOut(latest, name) {
+  const key = latest[`${name}_key`];
+  return key?.startsWith("eval/") ? el("small", {}, measuredIn(key, latest[`${name}_step`])) : null;
 }
 
 function link(run) {

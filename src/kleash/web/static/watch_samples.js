@@ -248,7 +248,7 @@ export class SampleTable {
       "data-focus": `sample ${name}`,
       "aria-label": `${open ? "Close" : "Open"} the sample of step ${sample.step}: ${sample.completion.slice(0, 80)}`,
     });
-    button.append(sample.completion.slice(0, 240) || "(empty)");
+    button.append(sample.completion || "(empty)");
     const row = el(
       "tr",
       {
@@ -261,7 +261,7 @@ export class SampleTable {
       columns.map((column) =>
         el("td", { class: column.number ? "number" : null, title: column.title?.(sample) }, column.show(sample)),
       ),
-      el("td", { class: "text" }, el("div", {}, sample.prompt.slice(-240))),
+      el("td", { class: "text" }, el("div", {}, sample.prompt)),
       el("td", { class: "text" }, button),
     );
     if (!open) return [row];

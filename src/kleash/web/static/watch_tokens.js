@@ -1,9 +1,10 @@
 // A completion whose tokens are coloured by their KL: the scale of every Kleash page, fixed and logarithmic, in nats.
 
 import { el } from "/static/watch_dom.js";
-import { number } from "/static/watch_words.js";
+import { number, whole } from "/static/watch_words.js";
 
 const EDGES = [0.01, 0.03, 0.1, 0.3, 1, 3];
+const AT_ONCE = 20_000; // tokens; many more and the browser stands still
 const VISIBLE = { " ": "·", "\n": "↵\n", "\r": "␍", "\t": "⇥\t" };
 
 export function heat(sample) {
@@ -16,14 +17,28 @@ export function heat(sample) {
     worst === null
       ? ""
       : `${tokens.length} tokens, most KL at “${tokens[worst.at].trim()}” with ${number(worst.value)} nats.`;
-  return [
-    el(
-      "p",
-      { class: "heat" },
-      tokens.map((token, at) => span(token, values[at])),
-    ),
-    el("p", { class: "spoken" }, said),
-  ];
+  const spans = (first, last) => tokens.slice(first, last).map((token, at) => span(token, values[first + at]));
+  const text = el("p", { class: "heat", tabindex: "-1" }, spans(0, AT_ONCE));
+  const left = tokens.length - AT_ONCE;
+  return [text, left > 0 ? rest(text, left, () => spans(AT_ONCE)) : null, el("p", { class: "spoken" }, said)];
+}
+
+/** A button that puts the tokens that are left behind a text. */
+function rest(text, left, spans) {
+  const button = el(
+    "button",
+    {
+      type: "button",
+      class: "small",
+      click: () => {
+        for (const one of spans()) text.append(one);
+        text.focus({ preventScroll: true });
+        button.remove();
+      },
+    },
+    `Show the rest: ${whole(left)} tokens`,
+  );
+  return button;
 }
 
 export function scale() {

@@ -60,6 +60,12 @@ export function span(first, last) {
   return first === last ? `step ${whole(first)}` : `steps ${whole(first)}–${whole(last)}`;
 }
 
+/** Where a run's newest number comes from. */
+export function measuredIn(key, step) {
+  if (key === null || key === undefined) return "";
+  return `${key.startsWith("eval/") ? "held out, " : ""}step ${whole(step)}`;
+}
+
 export function date(text) {
   const when = text ? new Date(text) : null;
   if (when === null || Number.isNaN(when.getTime())) return "";
