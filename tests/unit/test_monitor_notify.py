@@ -103,8 +103,8 @@ def test_a_webhook_that_refuses_is_told_once(server):
     assert len(server.got) == 2
     (problem,) = telling.problems()
     assert problem == (
-        f"the webhook {masked(server.url)} did not take an alarm (HTTP Error 500: Internal Server Error). The run goes on; "
-        "further failures are not told"
+        f"the webhook {masked(server.url)} did not take an alarm (HTTP Error 500: Internal Server Error). The run goes "
+        "on; further failures are not told"
     )
     assert telling.problems() == []
 

@@ -235,7 +235,7 @@ def test_where_none_can_be_read_the_next_rung_is_taken(make, scripted):
     scripted({5: "critical"})
     rolling = make("training.steps=8", 'monitor.ladder=["roll_back", "stop"]')
     folder = Path(rolling.output_dir) / "run" / "checkpoints"
-    with pytest.raises(RunStopped, match="step 5: monitor.ladder stops the run"):
+    with pytest.raises(RunStopped, match=r"step 5: monitor.ladder stops the run"):
         train(rolling, observer=Tearing(folder, 4, [0, 2, 4]))
     steps, events = recorded(folder.parent)
     assert [event.name for event in events] == [
@@ -265,7 +265,7 @@ def test_an_action_that_fails_loses_neither_the_step_nor_its_alarm(make, scripte
 def test_a_failure_that_returns_after_a_roll_back_stops_the_run(make, scripted):
     scripted({7: "critical", 14: "critical"}, began=3)
     rolling = make("training.steps=20", "monitor.patience=2", 'monitor.ladder=["roll_back", "stop"]')
-    with pytest.raises(RunStopped, match="step 14: monitor.ladder stops the run"):
+    with pytest.raises(RunStopped, match=r"step 14: monitor.ladder stops the run"):
         train(rolling, observer=Silent())
 
 
@@ -294,7 +294,7 @@ def test_an_alarm_goes_to_the_address_in_the_environment_and_mirrors_do_not_get_
 
 def test_a_program_that_is_missing_is_refused_before_a_folder_is_made(make, scripted):
     config = make("monitor.command=nosuchprogram")
-    with pytest.raises(ConfigError, match="monitor.command names 'nosuchprogram', which is not on the PATH"):
+    with pytest.raises(ConfigError, match=r"monitor.command names 'nosuchprogram', which is not on the PATH"):
         train(config, observer=Silent())
     assert not (Path(config.output_dir) / "run").exists()
 
