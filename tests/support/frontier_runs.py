@@ -26,9 +26,10 @@ def write_run(
     kind: str = "rloo",
     reward: Mapping[str, Any] | None = None,
     kl_key: str = "eval/kl/exact_per_sequence",
+    settings: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a run with an evaluation at each step of `rows`; the checkpoints of `saved` lie on the disk."""
-    config = {"algorithm": {"type": kind}, "reward": dict(REWARD if reward is None else reward)}
+    config = {"algorithm": {"type": kind}, "reward": dict(REWARD if reward is None else reward)} | dict(settings or {})
     with RunWriter.create(folder, config, {"kleash": "0.1.0"}) as run:
         for step, (kl, proxy, gold) in rows.items():
             metrics = {kl_key: kl, "eval/reward/proxy": proxy, "eval/reward/gold": gold}

@@ -43,6 +43,12 @@ def test_what_lies_in_an_alarms_window_is_suspect(tmp_path):
     ]
 
 
+def test_a_checkpoint_of_the_callback_is_measured_in_the_next_step_as_well(tmp_path):
+    events = [Event(11, "critical", "kl/spike", "It jumps.", began=11)]
+    folder = write_run(tmp_path / "a", ROWS, events=events, settings={"callback": {}})
+    assert [point.alarms for point in read_run(folder)] == [(), ("kl/spike",), ("kl/spike",)]
+
+
 def test_a_moving_reference_is_measured_from_the_start(tmp_path):
     folder = write_run(tmp_path / "a", ROWS, kl_key="eval/kl/original_per_sequence")
     assert [point.kl.value for point in read_run(folder)] == [0.0, 1.0, 4.0]
