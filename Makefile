@@ -6,7 +6,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 FAST := not slow and not gpu
 
-.PHONY: help demo test test-slow lint bench alarms docs clean
+.PHONY: help demo test test-slow lint bench alarms evidence docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s%s\n", $$1, $$2 }' Makefile
@@ -31,6 +31,9 @@ bench: .venv/bench.installed ## compare speed and memory with other libraries
 
 alarms: .venv/dev.installed ## measure the monitor's false alarms and delays, and write docs/alarms.md (10 minutes)
 	$(BIN)/python -m benchmarks.alarms
+
+evidence: .venv/dev.installed ## run the recipes of evidence: hours (RECIPES=zero_kl for one)
+	$(BIN)/python -m recipes.evidence $(RECIPES)
 
 docs: .venv/dev.installed ## write the generated pages of docs/
 	$(BIN)/python docs/generate.py
