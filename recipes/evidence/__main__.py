@@ -17,10 +17,9 @@ from kleash.errors import KleashError
 from recipes.evidence import pages
 from recipes.evidence.origin import origin_of
 from recipes.evidence.recipe import Recipe
-from recipes.evidence.training import finished_runs
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("zero_kl",)
+NAMES = ("zero_kl", "posterior")
 """Every recipe of evidence, in the order of docs/evidence.md."""
 
 
@@ -60,7 +59,7 @@ def measured_ones(recipes: Mapping[str, Recipe]) -> dict[str, Recipe]:
 
 def make(folder: Path, recipe: Recipe, runs: Path, jobs: int | None = None) -> None:
     """Train what is missing of a recipe, measure it all, and keep that beside it."""
-    finished = finished_runs(folder / "run.toml", recipe.SWEEP, runs, jobs)
+    finished = recipe.train(runs, jobs)
     pages.write_results(folder, origin_of(finished), recipe.measure(finished, runs))
 
 

@@ -59,11 +59,11 @@ class Section:
 class Recipe(Protocol):
     """The names of a recipe's module."""
 
-    SWEEP: Sequence[str]
-    """Settings with several values, as `kleash sweep` takes them."""
+    def train(self, folder: Path, jobs: int | None) -> Sequence[Run]:
+        """Train what `folder` does not hold yet, up to so many runs at once, and return all runs."""
 
     def measure(self, runs: Sequence[Run], folder: Path) -> Measured:
-        """Return what is to be known of finished runs; `folder` is theirs, and keeps what should not be made twice."""
+        """Return what is to be known of the runs; `folder` is theirs, and keeps what should not be made twice."""
 
     def section(self, measured: Measured) -> Section:
         """Return what the numbers say."""

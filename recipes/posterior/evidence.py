@@ -17,11 +17,12 @@ from kleash.training.planning import plan_run
 from recipes.evidence.numbers import standard_error, table
 from recipes.evidence.picture import COLORS, Mark, Panel, svg
 from recipes.evidence.recipe import Expectation, Measured, Run, Section
+from recipes.evidence.training import finished_runs
 from recipes.posterior.enumerable import end_of_training, start
 
-BETA, RATE = "algorithm.kl.beta", "training.learning_rate"
+BETA = "algorithm.kl.beta"
 BETAS = (0.23, 0.45, 0.9)
-SWEEP = (f"{RATE}=1e-4,3e-4", f"{BETA}={','.join(map(str, BETAS))}")
+SWEEP = (f"{BETA}={','.join(map(str, BETAS))}",)
 FILE = Path(__file__).with_name("run.toml")
 
 TOY_BETAS = (0.0, 0.3, 0.5, 1.0)
@@ -42,6 +43,11 @@ WINDOW = 10
 Json = dict[str, Any]
 Row = tuple[Mapping[str, Any], Mapping[str, Any]]
 """A run and what was predicted of its beta."""
+
+
+def train(folder: Path, jobs: int | None) -> Sequence[Run]:
+    """Sweep beta."""
+    return finished_runs(FILE, SWEEP, folder, jobs)
 
 
 def measure(runs: Sequence[Run], folder: Path) -> Measured:
@@ -80,7 +86,6 @@ def measure_run(run: Run) -> Json:
     last, before = steps[-LAST:], steps[-2 * LAST : -LAST]
     return {
         "beta": float(run.values[BETA]),
-        "rate": run.values[RATE],
         "kl": _mean([one for one, _ in last]),
         "kl_before": _mean([one for one, _ in before]),
         "reward": _mean([one for _, one in last]),
@@ -99,11 +104,11 @@ def section(measured: Measured) -> Section:
         (run, next(point for point in measured["plan"] if point["beta"] == run["beta"])) for run in measured["runs"]
     ]
     return Section(
-        expectations=[*_toy_expectations(measured["toy"]), *(_in_band(*row) for row in rows), _less_left(rows)],
+        expectations=[*_toy_expectations(measured["toy"]), *(_in_band(*row) for row in rows)],
         parts=[
             "**On the toy** (15 sequences; the two best answers are paid the same; exact):",
             _toy_table(measured["toy"]),
-            "**On SmolLM2-135M**, one run a beta and learning rate. *Predicted* is from "
+            "**On SmolLM2-135M**, one run a beta. *Predicted* is from "
             f"{SAMPLES} samples of the reference for each of the {PROMPTS} training prompts, with 95 % intervals; "
             f"*trained* is the mean of the last {LAST} steps on the same prompts, ± one standard error over steps; "
             f"*held-out* is the last evaluation on the {PROMPTS} other prompts, ± one standard error over prompts. KL "
@@ -161,24 +166,10 @@ def _in_band(run: Mapping[str, Any], point: Mapping[str, Any]) -> Expectation:
     inside = {key: point[key] and point[key][1] <= run[key][0] <= point[key][2] for key in ("kl", "reward")}
     words = " and ".join(f"{name} {'inside' if inside[key] else _side(run, point, key)}" for key, name in NAMES.items())
     return Expectation(
-        f"SmolLM2, beta {run['beta']:g}, learning rate {run['rate']}: the trained run lies in the predicted 95 % band",
+        f"SmolLM2, beta {run['beta']:g}: the trained run lies in the predicted 95 % band",
         "KL and reward inside",
         words,
         all(inside.values()),
-    )
-
-
-def _less_left(rows: Sequence[Row]) -> Expectation:
-    """Compare the learning rates beta by beta."""
-    left = {(run["rate"], run["beta"]): gap(run, point) for run, point in rows if point["kl"]}
-    rates = sorted({rate for rate, _ in left}, key=float)
-    betas = sorted({beta for _, beta in left})
-    ratios = [left[rates[0], beta] / left[rates[-1], beta] for beta in betas]
-    return Expectation(
-        f"SmolLM2: at learning rate {rates[0]} less reward is left on the table than at {rates[-1]}",
-        "a ratio below 1 at every beta",
-        ", ".join(f"{number(ratio)} at {beta:g}" for ratio, beta in zip(ratios, betas, strict=True)),
-        max(ratios) < 1,
     )
 
 
@@ -224,7 +215,6 @@ def _toy_row(label: str, end: Mapping[str, Any]) -> tuple[str, ...]:
 def _table(rows: Sequence[Row]) -> str:
     titles = (
         "beta",
-        "learning rate",
         "KL predicted",
         "trained",
         f"trained, {LAST} steps earlier",
@@ -239,7 +229,6 @@ def _table(rows: Sequence[Row]) -> str:
         [
             (
                 f"{run['beta']:g}",
-                run["rate"],
                 _interval(point["kl"], point["reason"]),
                 with_error(*run["kl"]),
                 with_error(*run["kl_before"]),
@@ -249,7 +238,7 @@ def _table(rows: Sequence[Row]) -> str:
                 with_error(*run["held_out_reward"]),
                 "" if point["kl"] is None else number(gap(run, point)),
             )
-            for run, point in sorted(rows, key=lambda row: (row[0]["beta"], -float(row[0]["rate"])))
+            for run, point in sorted(rows, key=lambda row: row[0]["beta"])
         ],
     )
 
@@ -259,17 +248,17 @@ def _interval(ends: Sequence[float] | None, reason: str) -> str:
 
 
 def _picture(plan: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> str:
-    """Draw a panel for each learning rate over the same prediction."""
+    """Draw the runs over the prediction: with their paths, and where they came to rest alone."""
     colors = dict(zip(sorted({run["beta"] for run in runs}), COLORS, strict=False))
-    rates = sorted({run["rate"] for run in runs}, key=float, reverse=True)
+    drawn = {"With their paths": True, "Where they came to rest": False}
     panels = [
         Panel(
-            f"Learning rate {rate}",
+            title,
             "nats",
             "reward",
-            [*_predicted_marks(plan), *(mark for run in runs if run["rate"] == rate for mark in _marks(run, colors))],
+            [*_predicted_marks(plan), *(mark for run in runs for mark in _marks(run, colors, paths))],
         )
-        for rate in rates
+        for title, paths in drawn.items()
     ]
     legend = [("predicted, 95 %", COLORS[-1])]
     legend += [(f"beta {beta:g}: path, last {LAST} steps (dot), held-out (ring)", colors[beta]) for beta in colors]
@@ -283,10 +272,11 @@ def _predicted_marks(plan: Sequence[Mapping[str, Any]]) -> list[Mark]:
     return [Mark(places, COLORS[-1], "dashed"), Mark(places, COLORS[-1], "rings", *intervals)]
 
 
-def _marks(run: Mapping[str, Any], colors: Mapping[float, str]) -> list[Mark]:
+def _marks(run: Mapping[str, Any], colors: Mapping[float, str], paths: bool) -> list[Mark]:
     color = colors[run["beta"]]
+    path = [Mark([(kl, reward) for kl, reward in run["path"]], color)] if paths else []
     return [
-        Mark([(kl, reward) for kl, reward in run["path"]], color),
+        *path,
         Mark([(run["kl"][0], run["reward"][0])], color, "dots"),
         Mark([(run["held_out_kl"][0], run["held_out_reward"][0])], color, "rings"),
     ]

@@ -12,7 +12,9 @@ from kleash.runs.records import Event, Sample
 from recipes.evidence.numbers import over_seeds, table
 from recipes.evidence.picture import COLORS, Mark, Panel, svg
 from recipes.evidence.recipe import Expectation, Measured, Run, Section
+from recipes.evidence.training import finished_runs
 
+FILE = Path(__file__).with_name("run.toml")
 BETA, SEED = "algorithm.kl.beta", "training.seed"
 SWEEP = (f"{SEED}=0,1,2", f"{BETA}=0,0.02,0.1")
 FREE = "0"
@@ -35,6 +37,11 @@ KEYS = {
     "repeated_4gram": "text/repeated_4gram",
     "length": "length/mean",
 }
+
+
+def train(folder: Path, jobs: int | None) -> Sequence[Run]:
+    """Sweep beta and the seed."""
+    return finished_runs(FILE, SWEEP, folder, jobs)
 
 
 def measure(runs: Sequence[Run], folder: Path) -> Measured:

@@ -101,7 +101,7 @@ def test_an_unknown_recipe_is_refused_with_the_names_there_are(capsys):
     with pytest.raises(SystemExit) as ended:
         command.main(["zero-kl"])
     assert ended.value.code == 2
-    assert "there is no recipe of evidence named zero-kl; there are zero_kl" in capsys.readouterr().err
+    assert "there is no recipe of evidence named zero-kl; there are zero_kl, posterior" in capsys.readouterr().err
 
 
 def test_a_picture_draws_every_mark():
@@ -188,8 +188,8 @@ def test_what_zero_kl_reads_from_a_run(run):
 
 
 def test_what_posterior_reads_from_a_run(run):
-    found = posterior.measure_run(Run({**run.values, posterior.RATE: "1e-4"}, run.path))
-    assert (found["beta"], found["rate"]) == (0.0, "1e-4")
+    found = posterior.measure_run(run)
+    assert found["beta"] == 0.0
     assert found["kl"] == pytest.approx([2.95, 0.1322876], abs=1e-6)
     assert found["kl_before"][0] == pytest.approx(0.95)
     assert found["reward"][0] == pytest.approx(0.295)
@@ -206,16 +206,17 @@ def test_what_a_run_leaves_on_the_table():
 def test_a_run_outside_of_the_band_is_said_to_be():
     toy = {"start": end(0.0, 1.35), "ends": [end(0.0, 2.0), end(0.5, 1.35, 1e-13)]}
     plan = [{"beta": 0.5, "reason": "", "kl": [0.8, 0.7, 0.9], "reward": [0.7, 0.65, 0.75]}]
-    low = {"beta": 0.5, "rate": "1e-4", "kl": [0.86, 0.02], "kl_before": [0.8, 0.02], "reward": [0.7, 0.01]}
-    low |= {"path": [[0.1, 0.2]], "held_out_kl": [0.65, 0.03], "held_out_reward": [0.68, 0.04]}
-    high = low | {"rate": "3e-4", "kl": [0.6, 0.02], "reward": [0.5, 0.01]}
-    section = posterior.section({"toy": toy, "plan": plan, "runs": [low, high]})
-    said = {one.claim: (one.measured, one.held) for one in section.expectations}
-    band = "SmolLM2, beta 0.5, learning rate {}: the trained run lies in the predicted 95 % band"
-    assert said[band.format("1e-4")] == ("KL inside and reward inside", True)
-    assert said[band.format("3e-4")] == ("KL below and reward below", False)
-    left = "SmolLM2: at learning rate 1e-4 less reward is left on the table than at 3e-4"
-    assert said[left] == ("0.300 at 0.5", True)
+    run = {"beta": 0.5, "kl": [0.86, 0.02], "kl_before": [0.8, 0.02], "reward": [0.7, 0.01]}
+    run |= {"path": [[0.1, 0.2]], "held_out_kl": [0.65, 0.03], "held_out_reward": [0.68, 0.04]}
+    short = run | {"kl": [0.6, 0.02], "reward": [0.5, 0.01]}
+    band = "SmolLM2, beta 0.5: the trained run lies in the predicted 95 % band"
+    for trained, words, held in (
+        (run, "KL inside and reward inside", True),
+        (short, "KL below and reward below", False),
+    ):
+        section = posterior.section({"toy": toy, "plan": plan, "runs": [trained]})
+        said = {one.claim: (one.measured, one.held) for one in section.expectations}
+        assert said[band] == (words, held)
     assert said["toy: with a penalty, training ends at the posterior, for every beta"] == ("at most 1e-13", True)
     assert said["toy: and that answer is one of the best"][1] is False
 
