@@ -26,7 +26,7 @@ SWEEP = (f"{BETA}={','.join(map(str, BETAS))}",)
 FILE = Path(__file__).with_name("run.toml")
 
 TOY_BETAS = (0.0, 0.3, 0.5, 1.0)
-EXACT = 1e-6
+EXACT = 1e-4
 """Nats, and log odds: what counts as equal on the toy."""
 COLLAPSED = 0.99
 """Probability of a single answer, from which a policy counts as collapsed."""
