@@ -10,8 +10,11 @@ import torch
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+from recipes.evidence.recipe import Run  # noqa: E402
 from recipes.evidence.training import finished_runs  # noqa: E402
+from recipes.hold_the_target import evidence as hold_the_target  # noqa: E402
 from recipes.posterior import enumerable  # noqa: E402
+from recipes.too_tight_too_loose import evidence as too_tight_too_loose  # noqa: E402
 from recipes.zero_kl import evidence as zero_kl  # noqa: E402
 
 VOWELS = '''
@@ -54,6 +57,26 @@ def test_without_a_penalty_reward_and_kl_rise_and_the_text_stops_varying(run_fil
     assert free["after"]["entropy"] < 0.8 * held["after"]["entropy"]
     assert free["after"]["distinct_2"] < held["after"]["distinct_2"]
     assert free["before"] == pytest.approx(held["before"])
+
+
+def test_target_holds_where_a_slow_rule_does_not_arrive(run_file, tmp_path):
+    keys = hold_the_target
+    controllers, common = f"{keys.CONTROLLER}=target,ziegler", (f"{keys.TARGET}=1", f"{keys.SEED}=0")
+    found = finished_runs(run_file, (controllers, *common), tmp_path / "runs" / "held", jobs=2)
+    held, slow = (keys.measure_run(Run({**run.values, keys.TARGET: "1", keys.SEED: "0"}, run.path)) for run in found)
+    assert 0.5 < held["kl"] < 1.7
+    assert held["error"] < 0.5 * slow["error"]
+
+
+def test_the_larger_beta_the_less_proxy_and_kl(run_file, tmp_path):
+    keys = too_tight_too_loose
+    settings = (f"{keys.BETA}=0.001,10", f"reward.gold={tmp_path}/reward.py:vowels", f"{keys.SEED}=0")
+    found = finished_runs(run_file, settings, tmp_path / "runs" / "tight", jobs=2)
+    loose, tight = (keys.measure_run(Run({**run.values, keys.SEED: "0"}, run.path)) for run in found)
+    assert loose["after"]["proxy"] > tight["after"]["proxy"] + 0.3
+    assert loose["after"]["kl"] > 100 * tight["after"]["kl"]
+    assert loose["after"]["distinct_2"] < 0.8 * tight["after"]["distinct_2"]
+    assert tight["after"]["kl"] < keys.AT_HOME
 
 
 REWARDS, BEST = enumerable.rewards_with_two_best()
