@@ -77,7 +77,11 @@ def choices_table() -> str:
         )
         for choice in choices.ALLOWED
     ]
-    rows += [_choice_row(names, "no", reason) for names, reason in choices.REFUSED.items()]
+    research = {choice.names for choice in choices.RESEARCH_ONLY}
+    rows += [
+        _choice_row(names, "no; `research_only`" if names in research else "no", reason)
+        for names, reason in choices.REFUSED.items()
+    ]
     header = "| estimator | scope | placement | allowed | its gradient, or why not |\n|---|---|---|---|---|\n"
     return header + "".join(rows)
 

@@ -33,6 +33,11 @@ class Penalty:
     gradient: str
     on_policy_only: bool = False
 
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """Estimator, scope and placement."""
+        return (self.estimator, self.scope, self.placement)
+
 
 ALLOWED = (
     Penalty("exact", "sequence", "loss", "the gradient of KL(policy ‖ reference) per sequence, on- and off-policy"),
@@ -59,6 +64,19 @@ ALLOWED = (
         on_policy_only=True,
     ),
 )
+
+RESEARCH_ONLY = (
+    Penalty("k1", "token", "loss", "zero in expectation: noise that holds nothing", on_policy_only=True),
+    Penalty(
+        "k3",
+        "sequence",
+        "reward",
+        "that of KL(policy ‖ reference) per sequence minus that of each position's *forward* KL(reference ‖ policy): "
+        "it can push away from the reference",
+        on_policy_only=True,
+    ),
+)
+"""Refused, too, but implemented, so that what they do can be seen."""
 
 REFUSED: dict[tuple[str, str, str], str] = {
     ("k1", "token", "loss"): (
@@ -116,8 +134,11 @@ ELSEWHERE = {
 """Names that other trainers use for the same estimators; they are translated in the message, never accepted."""
 
 
-def penalty(estimator: str, scope: str, placement: str) -> Penalty:
-    """Return the penalty of this name, or raise a ConfigError that says whose gradient it would have had."""
+def penalty(estimator: str, scope: str, placement: str, *, research_only: bool = False) -> Penalty:
+    """Return the penalty of this name, or raise a ConfigError that says whose gradient it would have had.
+
+    With `research_only` the names are those of `RESEARCH_ONLY`, and no others.
+    """
     if estimator == "abs":
         raise ConfigError(
             "estimator = 'abs' is refused: the gradient of |log ratio| is not a KL's; near the reference it is "
@@ -130,13 +151,24 @@ def penalty(estimator: str, scope: str, placement: str) -> Penalty:
             f"estimator = '{estimator}' is unknown. Choose one of exact, k1, k2, k3."
             + near_match(estimator, ("exact", "k1", "k2", "k3"))
         )
-    for choice in ALLOWED:
-        if (choice.estimator, choice.scope, choice.placement) == (estimator, scope, placement):
-            return choice
-    reason = REFUSED.get((estimator, scope, placement))
+    names = (estimator, scope, placement)
+    allowed, research = ({one.names: one for one in known} for known in (ALLOWED, RESEARCH_ONLY))
+    if names in allowed and not research_only:
+        return allowed[names]
+    if names in research and research_only:
+        return research[names]
+    if names in allowed:
+        raise ConfigError(
+            f"research_only = true lets refused penalties run, and estimator = '{estimator}', scope = '{scope}', "
+            f"placement = '{placement}' is none. Leave research_only out"
+        )
+    reason = REFUSED.get(names)
     if reason is None:
         raise ConfigError(
             f"scope = '{scope}' with placement = '{placement}' is unknown. "
             "scope is 'sequence' or 'token'; placement is 'loss' or 'reward'"
         )
-    raise ConfigError(f"estimator = '{estimator}', scope = '{scope}', placement = '{placement}' is refused: {reason}")
+    see = "; to see what it does, research_only = true lets it run" if names in research else ""
+    raise ConfigError(
+        f"estimator = '{estimator}', scope = '{scope}', placement = '{placement}' is refused: {reason}{see}"
+    )

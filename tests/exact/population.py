@@ -105,6 +105,10 @@ def k3_reward(s, group_size=1):
     return s.weights[:, -1] * k3_loss(s).detach()
 
 
+def k3_reward_to_go(s, group_size=1):
+    return penalty.k3_reward_to_go(s.policy, s.reference, s.weights, s.mask, group_size)
+
+
 def gradient_at(value, logits=POLICY):
     """Gradient of a scalar function of the policy's logits, as a numpy table."""
     logits = logits.clone().requires_grad_()

@@ -8,7 +8,7 @@ import population as kleash_on
 import pytest
 from population import TOY, TRUE_GRADIENT, expected_gradient
 
-from kleash.choices import ALLOWED, penalty
+from kleash.choices import ALLOWED, RESEARCH_ONLY, penalty
 from kleash.errors import ConfigError
 from kleash.kl import estimators
 
@@ -22,6 +22,10 @@ IMPLEMENTED = {
     ("k1", "sequence", "reward"): (kleash_on.k1_reward_to_go, TRUE_GRADIENT),
     ("k2", "token", "loss"): (kleash_on.k2_loss, PARTIAL_REVERSE),
     ("k3", "token", "loss"): (kleash_on.k3_loss, PARTIAL_FORWARD),
+}
+RESEARCH = {
+    ("k1", "token", "loss"): (kleash_on.k1_loss, np.zeros((7, 3))),
+    ("k3", "sequence", "reward"): (kleash_on.k3_reward_to_go, TRUE_GRADIENT - PARTIAL_FORWARD),
 }
 REFUSED = {
     ("k1", "token", "loss"): "expected gradient of k1 as a loss is zero",
@@ -69,6 +73,36 @@ def test_a_refusal_names_the_choice_and_the_reason(choice, reason):
     estimator, scope, placement = choice
     assert f"estimator = '{estimator}', scope = '{scope}', placement = '{placement}' is refused" in message
     assert reason in message
+
+
+@pytest.mark.parametrize("choice", RESEARCH, ids="-".join)
+@pytest.mark.parametrize("population", [kleash_on.everyone, kleash_on.pairs], ids=["alone", "baseline"])
+def test_a_penalty_for_research_has_the_gradient_it_declares(choice, population):
+    surrogate, expected = RESEARCH[choice]
+    np.testing.assert_allclose(expected_gradient(surrogate, population), expected, rtol=0, atol=1e-9)
+    assert {one.names for one in RESEARCH_ONLY} == RESEARCH.keys()
+    declared = penalty(*choice, research_only=True)
+    assert declared.on_policy_only
+    assert ("zero" in declared.gradient) == (not expected.any())
+    assert ("forward" in declared.gradient) == bool(expected.any())
+
+
+def test_what_is_for_research_says_so_when_it_is_refused():
+    for choice in REFUSED:
+        with pytest.raises(ConfigError) as refusal:
+            penalty(*choice)
+        assert ("research_only = true lets it run" in str(refusal.value)) == (choice in RESEARCH)
+
+
+@pytest.mark.parametrize("choice", REFUSED.keys() - RESEARCH.keys(), ids="-".join)
+def test_research_only_lets_nothing_else_run(choice):
+    with pytest.raises(ConfigError, match="is refused"):
+        penalty(*choice, research_only=True)
+
+
+def test_research_only_is_refused_where_it_has_no_effect():
+    with pytest.raises(ConfigError, match=r"scope = 'sequence', placement = 'loss' is none. Leave research_only out"):
+        penalty("exact", "sequence", "loss", research_only=True)
 
 
 def as_reward_to_go(value):

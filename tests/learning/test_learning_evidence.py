@@ -15,6 +15,7 @@ from recipes.evidence.training import finished_runs  # noqa: E402
 from recipes.hold_the_target import evidence as hold_the_target  # noqa: E402
 from recipes.posterior import enumerable  # noqa: E402
 from recipes.too_tight_too_loose import evidence as too_tight_too_loose  # noqa: E402
+from recipes.wrong_gradients import evidence as wrong_gradients  # noqa: E402
 from recipes.zero_kl import evidence as zero_kl  # noqa: E402
 
 VOWELS = '''
@@ -77,6 +78,16 @@ def test_the_larger_beta_the_less_proxy_and_kl(run_file, tmp_path):
     assert loose["after"]["kl"] > 100 * tight["after"]["kl"]
     assert loose["after"]["distinct_2"] < 0.8 * tight["after"]["distinct_2"]
     assert tight["after"]["kl"] < keys.AT_HOME
+
+
+def test_k1_in_the_loss_holds_nothing_where_exact_does(run_file, tmp_path):
+    ends = {}
+    for name in (wrong_gradients.EXACT, wrong_gradients.K1_LOSS):
+        settings = (*wrong_gradients.PENALTIES[name], "algorithm.kl.beta=0.3", "training.seed=0,1")
+        found = finished_runs(run_file, settings, tmp_path / "runs" / name.replace(" ", "_"), jobs=2)
+        runs = [Run({**run.values, wrong_gradients.PENALTY: name}, run.path) for run in found]
+        ends[name] = [wrong_gradients.measure_run(run)["after"]["kl"] for run in runs]
+    assert min(ends[wrong_gradients.K1_LOSS]) > 10 * max(ends[wrong_gradients.EXACT])
 
 
 REWARDS, BEST = enumerable.rewards_with_two_best()

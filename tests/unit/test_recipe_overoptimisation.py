@@ -117,10 +117,10 @@ def test_sizes_must_be_in_order():
 
 
 def strand_of(of, count, turns_over, best_kl, p_value):
-    ends = {"value": 4.0, "low": 3.0, "high": None}
+    ends = {"value": 4.0, "low": 3.0, "high": 5.0}
     smooth = {"kl": [0.0, 1.0, 4.0], "reward": [0.1, 0.3, 0.2], "best_kl": best_kl, "turns_over": turns_over}
     smooth |= {"peak_kl": {"low": 0.5, "high": 2.0 if turns_over else None}}
-    fit = {"alpha": ends, "beta": ends, "peak_kl": ends, "p_value": p_value}
+    fit = {"alpha": ends, "beta": ends, "peak_kl": ends | {"high": None}, "p_value": p_value}
     return [{"of": of, "count": count, "by": by, "fit": fit, "smooth": smooth} for by in ("gold", "proxy")]
 
 
@@ -183,7 +183,7 @@ def test_the_page_has_its_tables_texts_and_picture(measured):
     section = said.section(measured)
     assert "| RL, gold after the last step | 0.2050 ± 0.0050 | 0.5050 ± 0.0050 |" in section.parts[1]
     assert (
-        "| beta 0 | 250 | 4 [3, inf] | 4 [3, inf] | 4 [3, inf] | 0.5 | best between 0.500 and 2 nats |"
+        "| beta 0 | 250 | 4.0 [3.0, 5.0] | 4.0 [3.0, 5.0] | 3 or more | 0.5 | best between 0.500 and 2 nats |"
         in section.parts[3]
     )
     assert "> *step 5, 1 nats:* a \\*film\\*" in section.parts[5]

@@ -101,7 +101,9 @@ def test_an_unknown_recipe_is_refused_with_the_names_there_are(capsys):
     with pytest.raises(SystemExit) as ended:
         command.main(["zero-kl"])
     assert ended.value.code == 2
-    assert "there is no recipe of evidence named zero-kl; there are zero_kl, hold_the_target, " in capsys.readouterr().err
+    assert (
+        "there is no recipe of evidence named zero-kl; there are zero_kl, hold_the_target, " in capsys.readouterr().err
+    )
 
 
 def test_a_picture_draws_every_mark():

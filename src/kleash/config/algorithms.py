@@ -59,6 +59,9 @@ class Kl(Settings):
     """`sequence`: a token pays for the drift it causes later too. `token`: a partial gradient."""
     placement: str = "loss"
     """`loss`, or `reward` for k1."""
+    research_only: bool = False
+    """Let a penalty run that is refused because its gradient is not the KL's: k1 with scope `token` in the loss, or k3
+    with scope `sequence` in the reward. With `rloo` and `grpo`."""
     credit: Literal["reward_to_go", "sequence"] = "reward_to_go"
     """For k1 in the reward: charge each token for what follows, or for the whole sequence (more variance)."""
     beta: float | None = Field(None, ge=0)

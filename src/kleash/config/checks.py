@@ -19,6 +19,7 @@ from kleash.config.algorithms import (
     OnPolicy,
     Ppo,
     RewardModel,
+    Rloo,
     TargetBeta,
 )
 from kleash.config.describe import toml
@@ -117,10 +118,13 @@ def _tables(config: RunConfig) -> Iterator[str]:
 
 def _penalty(kl: Kl, config: RunConfig) -> Iterator[str]:
     try:
-        choice = choices.penalty(kl.estimator, kl.scope, kl.placement)
+        choice = choices.penalty(kl.estimator, kl.scope, kl.placement, research_only=kl.research_only)
     except ConfigError as refusal:
         yield f"algorithm.kl: {refusal}"
         return
+    if kl.research_only and not isinstance(config.algorithm, Rloo | Grpo):
+        kind = config.algorithm.type
+        yield f"algorithm.kl.research_only = true works with rloo and grpo, and not with {kind}. Leave it out."
     if choice.on_policy_only and updates_per_step(config.training) > 1:
         yield (
             f"algorithm.kl.estimator = '{kl.estimator}' with scope = '{kl.scope}' follows its gradient only"

@@ -19,6 +19,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from kleash.kl import estimators
+
 
 def cumulative_weights(
     policy_logprobs: Float[Tensor, "B T"],
@@ -119,11 +121,26 @@ def k1_reward_to_go(
     Unit: nats per sequence. Sign: either. Empty mask: that row is 0.
     Gradient: to policy_logprobs and weights.
     """
-    k1 = (policy_logprobs - reference_logprobs).detach()
-    paid = torch.where(response_mask, weights * k1, 0.0)
-    return paid.sum(dim=1) - _baseline(
-        _sum_from(paid.detach()), policy_logprobs, weights, response_mask, group_size, max_weight
-    )
+    k1 = policy_logprobs - reference_logprobs
+    return _reward_to_go(k1, policy_logprobs, weights, response_mask, group_size, max_weight)
+
+
+def k3_reward_to_go(
+    policy_logprobs: Float[Tensor, "B T"],
+    reference_logprobs: Float[Tensor, "B T"],
+    weights: Float[Tensor, "B T"],
+    response_mask: Bool[Tensor, "B T"],
+    group_size: int,
+    max_weight: float = math.inf,
+) -> Float[Tensor, " B"]:
+    """k3 in the reward, as `k1_reward_to_go` is charged: for research only, since its gradient is not the KL's.
+
+    Unit: nats per sequence. Sign: >= 0 but for the baseline, which is 0 in value. Empty mask: that row is 0.
+    Gradient: to policy_logprobs and weights; that of the sequence KL minus that of each visited position's *forward*
+        KL, which can push away from the reference.
+    """
+    values = estimators.k3(policy_logprobs, reference_logprobs)
+    return _reward_to_go(values, policy_logprobs, weights, response_mask, group_size, max_weight)
 
 
 def k1_sequence(
@@ -178,6 +195,20 @@ def _baseline(
     score = policy_logprobs - policy_logprobs.detach()
     counted = response_mask & (weights.detach() < max_weight)
     return torch.where(counted, weights.detach() * expected * score, 0.0).sum(dim=1)
+
+
+def _reward_to_go(
+    values: Float[Tensor, "B T"],
+    policy_logprobs: Float[Tensor, "B T"],
+    weights: Float[Tensor, "B T"],
+    response_mask: Bool[Tensor, "B T"],
+    group_size: int,
+    max_weight: float,
+) -> Float[Tensor, " B"]:
+    """Charge each token, as a constant, for its own value and those that follow, less the group's mean."""
+    paid = torch.where(response_mask, weights * values.detach(), 0.0)
+    to_go = _sum_from(paid.detach())
+    return paid.sum(dim=1) - _baseline(to_go, policy_logprobs, weights, response_mask, group_size, max_weight)
 
 
 def _sum_from(values: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:

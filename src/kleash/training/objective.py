@@ -95,12 +95,14 @@ def charge_for_drift(kl: Kl, rows: Rows, group_size: int) -> Float[Tensor, " B"]
     if kl.scope == "token":
         if kl.estimator == "exact":
             return penalty.exact_token(measured.reverse_kl, mask)
-        estimate = {"k2": estimators.k2, "k3": estimators.k3}[kl.estimator]
+        estimate = {"k1": estimators.k1, "k2": estimators.k2, "k3": estimators.k3}[kl.estimator]
         return penalty.estimator_token(estimate(measured.policy_logprobs, measured.reference_logprobs), mask)
     weights, bound = _weights(kl, rows), kl.max_weight or math.inf
     policy, reference = measured.policy_logprobs, measured.reference_logprobs
     if kl.estimator == "exact":
         return penalty.exact_sequence(measured.reverse_kl, policy, weights, mask, group_size, bound)
+    if kl.estimator == "k3":
+        return penalty.k3_reward_to_go(policy, reference, weights, mask, group_size, bound)
     if kl.credit == "sequence":
         return penalty.k1_sequence(policy, reference, weights, mask, group_size)
     return penalty.k1_reward_to_go(policy, reference, weights, mask, group_size, bound)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list
 
+from kleash.choices import penalty
 from kleash.config.algorithms import Grpo
 from kleash.data.render import RenderedPrompt
 from kleash.errors import DataError, RunStopped
@@ -83,6 +84,9 @@ def _reference_facts(session: Session, observer: Observer, fingerprint: str) -> 
     )
     kl = session.algorithm.kl
     observer.fact(f"KL         {kl.estimator}, scope {kl.scope}, in the {kl.placement}, nats")
+    if kl.research_only:
+        choice = penalty(kl.estimator, kl.scope, kl.placement, research_only=True)
+        observer.fact(f"research   this penalty is refused outside of research; its gradient is {choice.gradient}")
 
 
 def _probe(session: Session, observer: Observer) -> tuple[Experience, float]:
