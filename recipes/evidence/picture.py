@@ -17,6 +17,8 @@ PANEL = Size(400, 230)
 GAP, TOP, LEGEND_ROW = 28, 12, 22
 COLORS = ("#b3352b", "#c98a1b", "#23648f", "#555b64")
 """From a short leash's opposite to a short one, and grey for the reference."""
+MORE_COLORS = ("#4b7a3f", "#7a4f94")
+"""For what is none of these."""
 STYLE = (
     "text{font:12px sans-serif;fill:#333}.tick,.unit{font-size:11px;fill:#666}.title{font-weight:bold}"
     ".rule{stroke:#e5e2db;fill:none}.axis{stroke:#888;fill:none}"

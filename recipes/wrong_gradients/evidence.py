@@ -10,7 +10,7 @@ from typing import Any
 from kleash.report.wording import number
 from kleash.runs.reader import RunReader
 from recipes.evidence.numbers import over_seeds, standard_error, table
-from recipes.evidence.picture import COLORS, Mark, Panel, svg
+from recipes.evidence.picture import COLORS, MORE_COLORS, Mark, Panel, svg
 from recipes.evidence.recipe import Expectation, Measured, Run, Section
 from recipes.evidence.training import finished_runs
 from recipes.small_model.make import made
@@ -126,7 +126,12 @@ def _expectations(runs: Sequence[Json]) -> list[Expectation]:
             number(wrong),
             wrong > FAR,
         ),
-        Expectation("and over that of no penalty", f"above 1/{ALIKE:g}", number(free), free > 1 / ALIKE),
+        Expectation(
+            "and ends as if there were none: its KL over that of no penalty",
+            f"between 1/{ALIKE:g} and {ALIKE:g}",
+            number(free),
+            1 / ALIKE < free < ALIKE,
+        ),
         Expectation(
             f"{K3_REWARD}, reverse minus forward, ends further out: its KL over that of exact",
             f"above {FAR:g}",
@@ -169,21 +174,23 @@ def _table(runs: Sequence[Json]) -> str:
 
 
 def _picture(runs: Sequence[Json]) -> str:
-    """Draw the KL and the reward twice each: of those that hold beside exact, and of those that do not."""
-    colors = {EXACT: COLORS[2], K1_REWARD: COLORS[1], K3_LOSS: COLORS[3]}
-    loose = {EXACT: COLORS[2], K1_LOSS: COLORS[0], K3_REWARD: COLORS[1], NONE: COLORS[3]}
+    """Draw the KL and the reward twice each: of penalties that may be used, and of those that are refused."""
+    colors = dict(zip(PENALTIES, (COLORS[2], *MORE_COLORS, COLORS[0], COLORS[1], COLORS[3]), strict=True))
+    shown = {
+        "that may be used": (K3_LOSS, K1_REWARD, EXACT),
+        "refused, none, and exact": (NONE, K1_LOSS, K3_REWARD, EXACT),
+    }
     panels = [
         Panel(
-            title.format(words), "step", unit, [mark for name in shown for mark in _marks(runs, name, key, shown[name])]
+            f"{title}: {words}",
+            "step",
+            unit,
+            [mark for name in names for mark in _marks(runs, name, key, colors[name])],
         )
-        for words, shown in (("that may be used", colors), ("that are refused, exact, and none", loose))
-        for key, title, unit in (
-            ("kl", "KL: penalties {}", "nats per sequence"),
-            ("reward", "Reward: the same", "reward"),
-        )
+        for words, names in shown.items()
+        for key, title, unit in (("kl", "KL", "nats per sequence"), ("reward", "Reward", "reward"))
     ]
-    legend = [("exact", COLORS[2]), ("k1 or k3 in the reward", COLORS[1]), ("k1 in the loss", COLORS[0])]
-    return svg("KL and reward with each penalty", [*legend, ("above: k3 in the loss; below: none", COLORS[3])], panels)
+    return svg("KL and reward with each penalty", [(name, color) for name, color in colors.items()], panels)
 
 
 def _marks(runs: Sequence[Json], penalty: str, key: str, color: str) -> list[Mark]:

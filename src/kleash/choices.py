@@ -73,7 +73,6 @@ RESEARCH_ONLY = (
         "reward",
         "that of KL(policy ‖ reference) per sequence minus that of each position's *forward* KL(reference ‖ policy): "
         "it can push away from the reference",
-        on_policy_only=True,
     ),
 )
 """Refused, too, but implemented, so that what they do can be seen."""
@@ -169,6 +168,12 @@ def penalty(estimator: str, scope: str, placement: str, *, research_only: bool =
             "scope is 'sequence' or 'token'; placement is 'loss' or 'reward'"
         )
     see = "; to see what it does, research_only = true lets it run" if names in research else ""
+    if research_only:
+        see = f"; research_only = true lets only {' and '.join(map(_spelled, research))} run"
     raise ConfigError(
         f"estimator = '{estimator}', scope = '{scope}', placement = '{placement}' is refused: {reason}{see}"
     )
+
+
+def _spelled(names: tuple[str, str, str]) -> str:
+    return "'{}' with scope '{}' in the {}".format(*names)

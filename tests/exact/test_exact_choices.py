@@ -82,9 +82,13 @@ def test_a_penalty_for_research_has_the_gradient_it_declares(choice, population)
     np.testing.assert_allclose(expected_gradient(surrogate, population), expected, rtol=0, atol=1e-9)
     assert {one.names for one in RESEARCH_ONLY} == RESEARCH.keys()
     declared = penalty(*choice, research_only=True)
-    assert declared.on_policy_only
     assert ("zero" in declared.gradient) == (not expected.any())
     assert ("forward" in declared.gradient) == bool(expected.any())
+
+
+def test_k3_in_the_reward_keeps_its_gradient_off_policy():
+    surrogate, expected = RESEARCH["k3", "sequence", "reward"]
+    np.testing.assert_allclose(expected_gradient(surrogate, sampler=kleash_on.BEHAVIOR), expected, rtol=0, atol=1e-9)
 
 
 def test_what_is_for_research_says_so_when_it_is_refused():
@@ -96,7 +100,7 @@ def test_what_is_for_research_says_so_when_it_is_refused():
 
 @pytest.mark.parametrize("choice", REFUSED.keys() - RESEARCH.keys(), ids="-".join)
 def test_research_only_lets_nothing_else_run(choice):
-    with pytest.raises(ConfigError, match="is refused"):
+    with pytest.raises(ConfigError, match=r"is refused.*lets only 'k1' with scope 'token' in the loss and 'k3' with"):
         penalty(*choice, research_only=True)
 
 

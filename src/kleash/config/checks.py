@@ -343,10 +343,11 @@ def _without_effect_on_policy(algorithm: OnPolicy, training: Training) -> Iterat
                 "algorithm.critic.epsilon",
                 f"{one_update} every value is the one at sampling time. Remove it, or ask for more updates.",
             )
-    if algorithm.kl.estimator != "k1":
+    kl = algorithm.kl
+    if (kl.estimator, kl.placement) != ("k1", "reward"):
         yield (
             "algorithm.kl.credit",
-            f"it belongs to k1 in the reward, and estimator = '{algorithm.kl.estimator}' is charged in the loss."
+            f"it belongs to k1 in the reward, and estimator = '{kl.estimator}' is charged in the {kl.placement}."
             " Remove it.",
         )
     elif isinstance(algorithm, Ppo):

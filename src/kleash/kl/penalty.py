@@ -96,11 +96,11 @@ def exact_token(kl: Float[Tensor, "B T"], response_mask: Bool[Tensor, "B T"]) ->
 
 
 def estimator_token(values: Float[Tensor, "B T"], response_mask: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:
-    """Sum of k2 or k3 of the sampled tokens as a loss, prefixes held fixed: a partial gradient.
+    """Sum of k1, k2 or k3 of the sampled tokens as a loss, prefixes held fixed: a partial gradient, or none.
 
     Unit: nats per sequence. Empty mask: that row is 0.
-    Gradient: k2 gives that of each position's reverse KL, k3 that of each position's *forward* KL. Both only
-        while the samples come from the policy itself: there is no importance weight.
+    Gradient: k2 gives that of each position's reverse KL, k3 that of each position's *forward* KL, k1 zero in
+        expectation. All only while the samples come from the policy itself: there is no importance weight.
     """
     return torch.where(response_mask, values, 0.0).sum(dim=1)
 
