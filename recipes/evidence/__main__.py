@@ -19,7 +19,17 @@ from recipes.evidence.origin import origin_of
 from recipes.evidence.recipe import Recipe
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("zero_kl", "hold_the_target", "overoptimisation", "posterior", "too_tight_too_loose", "wrong_gradients")
+NAMES = (
+    "zero_kl",
+    "hold_the_target",
+    "overoptimisation",
+    "posterior",
+    "too_tight_too_loose",
+    "wrong_gradients",
+    "alignment_tax",
+    "copying",
+    "ensembles",
+)
 """Every recipe of evidence, in the order of docs/evidence.md."""
 
 

@@ -33,8 +33,10 @@ from recipes.small_model.proxies import reward_model
 FILE = Path(__file__).with_name("run.toml")
 MODEL, BETA, SEED, COUNT = "reward.model", "algorithm.kl.beta", "training.seed", "comparisons"
 COUNTS, SEEDS = (250, 1000, 4000), (0, 1, 2)
-SIZES, DRAWN = (1, 2, 4, 8, 16, 32, 64, 128), 256
+SIZES, DRAWN = (1, 2, 4, 8, 16, 32), 64
 """The n of best-of-n, and samples of each prompt."""
+JUDGED = 2
+"""Samples of each held-out prompt, of four, that the second gold reads."""
 LEAST = 0.5
 """Square root of KL from which paths are compared: nearer to the start there is nothing to tell apart."""
 
@@ -125,7 +127,7 @@ def _paths(runs: Sequence[Run], folder: Path) -> tuple[Paths, list[Json]]:
         points = paths[of][key] = in_sd(read_run(run.path), sd, name)
         if of == FREE:
             paths[BEST_OF_N][key] = in_sd(read_best_of_n(best_of_n_file(count, seed, folder)), sd, name)
-            paths[PEOPLE][key] = by_judge(points, samples, judge)
+            paths[PEOPLE][key] = by_judge(points, [one for one in samples if one.sample_index < JUDGED], judge)
             texts += [{"count": count, "seed": seed, **text} for text in _texts(points, samples)]
     return paths, texts
 

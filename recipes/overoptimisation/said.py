@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from kleash.report.wording import number
+from kleash.report.wording import number, with_interval
 from recipes.evidence.numbers import over_seeds, standard_error, table
 from recipes.evidence.picture import COLORS, Mark, Panel, Point, svg
 from recipes.evidence.recipe import Expectation, Measured, Section
@@ -174,9 +174,9 @@ ROWS = {
     "RL at beta 0.05, proxy after the last step, sd": lambda measured, count: _seeds(
         measured, PRICED, count, "proxy", -1
     ),
-    "best of 128, gold": lambda measured, count: _seeds(measured, BEST_OF_N, count, "gold", -1),
-    "best of 128, KL": lambda measured, count: _seeds(measured, BEST_OF_N, count, "kl", -1),
-    "best of 128, proxy, sd": lambda measured, count: _seeds(measured, BEST_OF_N, count, "proxy", -1),
+    "best of 32, gold": lambda measured, count: _seeds(measured, BEST_OF_N, count, "gold", -1),
+    "best of 32, KL": lambda measured, count: _seeds(measured, BEST_OF_N, count, "kl", -1),
+    "best of 32, proxy, sd": lambda measured, count: _seeds(measured, BEST_OF_N, count, "proxy", -1),
     "second gold after the last step, sd": lambda measured, count: _seeds(measured, PEOPLE, count, "gold", -1),
 }
 
@@ -197,14 +197,23 @@ def _fits(measured: Measured) -> str:
         for count in _counts(measured):
             found = strand(measured, of, count, "gold")
             fit = found["fit"]
-            numbers = [_range(fit[key]) for key in ("alpha", "beta", "peak_kl")]
-            rows.append((of, str(count), *numbers, f"{fit['p_value']:.2g}", _turned(found["smooth"])))
+            numbers = [_interval(fit[key]) for key in ("alpha", "beta")]
+            p = f"{fit['p_value']:.2g}"
+            rows.append((of, str(count), *numbers, _place(fit["peak_kl"]), p, _turned(found["smooth"])))
     return table(("", "comparisons", "α", "β", "peak, nats per sequence", "p", "without a form"), rows)
 
 
-def _range(found: Json) -> str:
-    ends = [math.inf if found[key] is None else found[key] for key in ("value", "low", "high")]
-    return f"{number(ends[0])} [{number(ends[1])}, {number(ends[2])}]"
+def _interval(found: Json) -> str:
+    return with_interval(found["value"], found["low"], found["high"])
+
+
+def _place(found: Json) -> str:
+    """Return where a form peaks; an end at infinity is None."""
+    if found["low"] is None:
+        return "none"
+    if found["value"] is None or found["high"] is None:
+        return f"{number(found['low'])} or more"
+    return _interval(found)
 
 
 def _texts(texts: Sequence[Json]) -> str:
@@ -237,8 +246,8 @@ def _picture(measured: Measured) -> str:
         _panel(measured, FREE, "proxy", "RL, no penalty: proxy", "sd at the start", proxy),
         _panel(measured, PRICED, "gold", "RL, beta 0.05: gold", "VADER", gold),
         _panel(measured, PRICED, "proxy", "RL, beta 0.05: proxy", "sd at the start", proxy),
-        _panel(measured, BEST_OF_N, "gold", "Best-of-n, n to 128: gold", "VADER", gold),
-        _panel(measured, BEST_OF_N, "proxy", "Best-of-n, n to 128: proxy", "sd at the start", proxy),
+        _panel(measured, BEST_OF_N, "gold", "Best-of-n, n to 32: gold", "VADER", gold),
+        _panel(measured, BEST_OF_N, "proxy", "Best-of-n, n to 32: proxy", "sd at the start", proxy),
         _panel(measured, PEOPLE, "gold", "RL, no penalty: people's votes", "sd at the start", ()),
         Panel("Gain in gold: RL and, dashed, best-of-n, seeds pooled", D, "VADER", _gains(measured)),
     ]
