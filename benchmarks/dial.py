@@ -1,4 +1,4 @@
-"""What a dialled adapter costs in reward against a run that was trained to the same KL: `python benchmarks/dial.py`.
+r"""What a dialled adapter costs in reward against a run that was trained to the same KL: `python benchmarks/dial.py`.
 
 For each seed one run is trained to a long leash and one to each short target. Every short run is then met by the long
 one at the scale of its adapter where the *measured* KL is the same: same prompts, same number of replies, and the
@@ -8,7 +8,11 @@ scale is moved until the two KLs agree. What is compared is the reward there, an
 
 Its error within a seed is that of both means over prompts. The line of all seeds is the mean over those whose KLs
 could be matched, with its standard error between seeds: the one that counts. Nine runs of recipes/sentiment take hours
-on two cores: finished ones are kept in `--out`, and the same command goes on with the rest.
+on two cores: finished ones are kept in `--out`, and the same command goes on with the rest. On the small model, which
+`python -m recipes.small_model.make` makes, twelve runs take minutes:
+
+    python benchmarks/dial.py recipes/hold_the_target/run.toml algorithm.kl.controller.type=target training.steps=60 \
+        training.eval_every=60 training.checkpoint_every=60 --long 8 --targets 1.5 3 6
 
 Needs `pip install 'kleash[demo]'`.
 """
