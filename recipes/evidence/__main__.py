@@ -29,6 +29,7 @@ NAMES = (
     "alignment_tax",
     "copying",
     "ensembles",
+    "ai_feedback",
 )
 """Every recipe of evidence, in the order of docs/evidence.md."""
 
