@@ -12,6 +12,8 @@ from kleash.report.wording import number
 from kleash.runs.reader import RunReader
 from recipes.evidence.recipe import Run
 
+ROOT = Path(__file__).parents[2]
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -34,7 +36,7 @@ class Origin:
         return (
             f"Measured on {' and '.join(self.dates)}, commit `{self.commit}`, {seeds}; weights: {self.weights}; "
             f"torch {self.torch} on {self.device}, {self.dtype}. The steps of a run took "
-            f"{number(self.minutes[0])} to {number(self.minutes[1])} minutes."
+            f"{number(self.minutes[0])} to {number(self.minutes[1])} minutes, beside whatever else the machine did."
         )
 
 
@@ -51,12 +53,18 @@ def origin_of(runs: Sequence[Run]) -> Origin:
         commit=commit(),
         dates=tuple(sorted(dates)),
         seeds=tuple(sorted(seeds)),
-        weights=meta["weights_source"],
+        weights=_weights(meta["weights_source"]),
         torch=meta["versions"]["torch"],
         device=meta["device"],
         dtype=meta["dtype"].removeprefix("torch."),
         minutes=(min(minutes), max(minutes)),
     )
+
+
+def _weights(source: str) -> str:
+    """Return where weights are from; a folder of this repository is named from its root."""
+    folder = Path(source).resolve()
+    return str(folder.relative_to(ROOT)) if folder.is_relative_to(ROOT) else source
 
 
 def commit() -> str:

@@ -19,17 +19,17 @@ def vowels(completions, **columns):
     return [sum(letter in "aeiou" for letter in text) / max(1, len(text)) for text in completions]
 
 
-def different_vowels(completions, **columns):
-    """Gold: how many of the five occur. More vowels bring more of them, and one vowel alone brings one."""
-    return [len(set(text) & set("aeiou")) / 5 for text in completions]
+def different_letters(completions, **columns):
+    """Gold: share of letters that are not there before. One vowel over and over has next to none."""
+    return [len(set(text)) / max(1, len(text)) for text in completions]
 '''
 RUN = """\
 model = {{ name = "{model}", dtype = "float32" }}
 prompts = {{ path = "{folder}/prompts.txt", held_out = 4 }}
-reward = {{ functions = ["{folder}/reward.py:vowels"], gold = "{folder}/reward.py:different_vowels", rescale = true }}
+reward = {{ functions = ["{folder}/reward.py:vowels"], gold = "{folder}/reward.py:different_letters", rescale = true }}
 algorithm.num_generations = 4
 rollout.max_completion_length = 10
-training = {{ steps = 70, prompts_per_step = 8, learning_rate = 0.01, eval_every = 5, eval_samples = 16 }}
+training = {{ steps = 30, prompts_per_step = 8, learning_rate = 0.01, eval_every = 3, eval_samples = 16 }}
 """
 
 
@@ -52,10 +52,9 @@ def test_gold_falls_where_the_proxy_goes_on(run_file, tmp_path):
         found.append(paths.in_sd(read_run(run.path), paths.spread(samples), "vowels"))
     free, priced = found
     gold = [paths.value(point, "gold") for point in free]
-    assert max(gold) > gold[0] + 0.1
-    assert gold[-1] < max(gold) - 0.1
+    assert gold[-1] < gold[0] - 0.1
     assert said.proxy_after_peak([paths.plain(point) for point in free]) > 0
-    assert paths.root(priced[-1]) < paths.root(free[-1]) / 2
+    assert paths.root(priced[-1]) < 0.8 * paths.root(free[-1])
 
     by_length = paths.by_judge(free, samples, lambda prompts, completions: [len(text) for text in completions])
     assert by_length[0].gold.value == pytest.approx(0.0)

@@ -12,8 +12,8 @@ from kleash.report.wording import number, with_interval
 
 NEAR_NOTHING = 0.01
 """Nats below which a peak is at the start."""
-BAD_FIT = 0.05
-"""p value of chi squared."""
+BAD_FIT, REFUTED = 0.05, 1e-3
+"""p values of chi squared: errors are inflated below the first, and no peak is read from a form below the second."""
 
 
 def caveats(frontier: Frontier) -> list[str]:
@@ -61,10 +61,14 @@ def strand_title(strand: Strand) -> str:
     return f"{strand.method}, {strand.by} reward"
 
 
-def fit_sentences(fit: Fit) -> list[str]:
-    """Return the fitted form, how well it fits, and where it peaks."""
+def fit_sentences(fit: Fit, *, shared_samples: bool = False) -> list[str]:
+    """Return the fitted form, how well it fits, and where it peaks.
+
+    `shared_samples`: the points are made of the same samples, as those of best-of-n are: chi squared then tells nothing.
+    """
     alpha, beta = said(fit.alpha_range), said(fit.beta_range)
-    return [f"R = {fit.form.formula} with α = {alpha} and β = {beta}.", _goodness(fit), _peak(fit)]
+    goodness = "Its points share their samples, so χ² cannot test the form." if shared_samples else _goodness(fit)
+    return [f"R = {fit.form.formula} with α = {alpha} and β = {beta}.", goodness, _peak(fit, shared_samples)]
 
 
 def smooth_sentence(curve: Smooth) -> str:
@@ -74,7 +78,8 @@ def smooth_sentence(curve: Smooth) -> str:
 
 def strand_sentences(strand: Strand) -> list[str]:
     """Return all that can be said of a strand."""
-    found = fit_sentences(strand.fit) if strand.fit else []
+    shared = strand.method == BEST_OF_N
+    found = fit_sentences(strand.fit, shared_samples=shared) if strand.fit else []
     found += [smooth_sentence(strand.smooth)] if strand.smooth else []
     return found + ([strand.missing] if strand.missing else [])
 
@@ -108,7 +113,9 @@ def _goodness(fit: Fit) -> str:
     return f"Fit: {per}: {verdict}, so errors are multiplied by {number(fit.inflation)} and t intervals taken."
 
 
-def _peak(fit: Fit) -> str:
+def _peak(fit: Fit, shared_samples: bool) -> str:
+    if fit.p_value < REFUTED and not shared_samples:
+        return "The points refute the form: take no peak from it, but from the curve without a form."
     peak = fit.peak
     low, high = peak.kl.low, peak.kl.high
     data = f"the data end at {number(peak.reach)}"
