@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, pstdev
 from typing import Any
 
 from kleash.frontier.points import read_run
+from kleash.rewards.reward_model import RewardModel
 from kleash.runs.reader import RunReader
 from kleash.sweep.recommend import recommend
 from kleash.sweep.record import open_sweep
@@ -17,6 +19,8 @@ from recipes.evidence.numbers import over_seeds, standard_error, table
 from recipes.evidence.picture import COLORS, Mark, Panel, svg
 from recipes.evidence.recipe import Expectation, Measured, Run, Section
 from recipes.evidence.training import finished_runs
+from recipes.overoptimisation.human import human_model, scores
+from recipes.overoptimisation.paths import Judge
 from recipes.small_model.proxies import reward_model
 
 FILE = Path(__file__).with_name("run.toml")
@@ -50,21 +54,26 @@ def train(folder: Path, jobs: int | None) -> Sequence[Run]:
 
 
 def measure(runs: Sequence[Run], folder: Path) -> Measured:
-    """Read where each run ended, and what the sweep recommends."""
-    return {"runs": [measure_run(run) for run in runs], "recommended": _recommended(folder)}
+    """Read where each run ended, let a second gold score that, and say what the sweep recommends."""
+    people = RewardModel.from_folder(human_model(folder))
+    judge = partial(scores, people)
+    return {"runs": [measure_run(run, judge) for run in runs], "recommended": _recommended(folder)}
 
 
-def measure_run(run: Run) -> Json:
+def measure_run(run: Run, judge: Judge) -> Json:
     """Return one run's held-out numbers before and after, its alarms and a few of its texts."""
     with RunReader(run.path) as reader:
+        before, after = reader.samples("before"), reader.samples("after")
         held_out = {name: [value for _, value, _ in reader.series(f"eval/{key}")] for name, key in KEYS.items()}
         alarms = sorted({event.name for event in reader.events() if event.severity != "info" and not event.ends})
-        texts = [one for one in reader.samples("after") if one.sample_index == 0 and one.prompt_index < SHOWN]
+    texts = [one for one in after if one.sample_index == 0 and one.prompt_index < SHOWN]
+    start, end = (judge([one.prompt for one in rows], [one.completion for one in rows]) for rows in (before, after))
     return {
         "beta": run.values[BETA],
         "seed": int(run.values[SEED]),
-        "before": {name: values[0] for name, values in held_out.items()},
-        "after": {name: values[-1] for name, values in held_out.items()},
+        "before": {name: values[0] for name, values in held_out.items()} | {"people": 0.0},
+        "after": {name: values[-1] for name, values in held_out.items()}
+        | {"people": (fmean(end) - fmean(start)) / pstdev(start)},
         "alarms": alarms,
         "texts": [[one.prompt, one.completion] for one in texts],
     }
@@ -81,15 +90,17 @@ def section(measured: Measured) -> Section:
     runs = measured["runs"]
     return Section(
         expectations=[
-            *_ends_below_middle(runs),
+            *_ends_below_middle(runs, "gold", "gold"),
+            _ends_below_middle(runs, "people", "the second gold, of people's votes,")[0],
             _falls(runs, "proxy", "the proxy"),
             _falls(runs, "kl", "the KL"),
             *_loose_end(runs),
             *_tight_end(runs),
         ],
         parts=[
-            "Held-out openers after the last step, mean ± standard error over seeds; the proxy in sd of its scores on "
-            "the reference's samples, KL in nats per sequence. *Alarms* is in how many runs the monitor raised one.",
+            "Held-out openers after the last step, mean ± standard error over seeds. The proxy and the second gold, a "
+            "reward model of people's votes, are in sd of their scores on the reference's samples, KL in nats per "
+            "sequence. *Alarms* is in how many runs the monitor raised one.",
             _table(runs),
             "What `kleash sweep` says of these runs:",
             "> " + " ".join(measured["recommended"][:2]),
@@ -97,7 +108,7 @@ def section(measured: Measured) -> Section:
             _texts(runs),
         ],
         picture=_picture(runs),
-        caption="Gold, proxy, KL and distinct bigrams over log10 beta, mean and standard error over seeds",
+        caption="Gold, a second gold, proxy and KL over log10 beta, mean and standard error over seeds",
     )
 
 
@@ -111,12 +122,12 @@ def _after(runs: Sequence[Json], beta: str, name: str) -> list[float]:
     return [run["after"][name] for run in found]
 
 
-def leads(runs: Sequence[Json], end: str) -> list[float]:
+def leads(runs: Sequence[Json], end: str, name: str = "gold") -> list[float]:
     """Return by how much gold is above that of an end, seed by seed.
 
     The beta of a seed is chosen by the other seeds, so that a lucky draw does not make its own case.
     """
-    gold = {beta: _after(runs, beta, "gold") for beta in _betas(runs)}
+    gold = {beta: _after(runs, beta, name) for beta in _betas(runs)}
     found = []
     for seed in range(len(gold[end])):
         best = max(gold, key=lambda beta: sum(gold[beta]) - gold[beta][seed])
@@ -130,14 +141,14 @@ def is_certain(values: Sequence[float]) -> bool:
     return error is not None and fmean(values) > CERTAIN * error
 
 
-def _ends_below_middle(runs: Sequence[Json]) -> list[Expectation]:
+def _ends_below_middle(runs: Sequence[Json], name: str, words: str) -> list[Expectation]:
     betas = _betas(runs)
     return [
         Expectation(
-            f"gold is higher in between than at beta {end}",
+            f"{words} is higher in between than at beta {end}",
             f"a lead above 0 by {CERTAIN:g} standard errors",
-            over_seeds(leads(runs, end)),
-            is_certain(leads(runs, end)),
+            over_seeds(leads(runs, end, name)),
+            is_certain(leads(runs, end, name)),
         )
         for end in (betas[0], betas[-1])
     ]
@@ -192,6 +203,7 @@ def _tight_end(runs: Sequence[Json]) -> list[Expectation]:
 
 COLUMNS = {
     "gold": "gold (VADER, −1 to 1)",
+    "people": "second gold, sd",
     "proxy": "proxy, sd",
     "kl": "KL",
     "entropy": "entropy, nats per token",
@@ -231,10 +243,10 @@ def _plain(text: str) -> str:
 
 
 PANELS = {
-    "gold": ("Gold", "reward", COLORS[2]),
+    "gold": ("Gold (VADER)", "reward", COLORS[2]),
+    "people": ("Second gold (people's votes)", "sd", COLORS[2]),
     "proxy": ("Proxy", "sd", COLORS[0]),
     "kl": ("KL to the reference", "log10 of nats per sequence", COLORS[3]),
-    "distinct_2": ("Distinct bigrams", "share", COLORS[1]),
 }
 
 

@@ -73,7 +73,12 @@ def test_the_larger_beta_the_less_proxy_and_kl(run_file, tmp_path):
     keys = too_tight_too_loose
     settings = (f"{keys.BETA}=0.001,10", f"reward.gold={tmp_path}/reward.py:vowels", f"{keys.SEED}=0")
     found = finished_runs(run_file, settings, tmp_path / "runs" / "tight", jobs=2)
-    loose, tight = (keys.measure_run(Run({**run.values, keys.SEED: "0"}, run.path)) for run in found)
+    loose, tight = (
+        keys.measure_run(
+            Run({**run.values, keys.SEED: "0"}, run.path), lambda _, texts: [float(len(one)) for one in texts]
+        )
+        for run in found
+    )
     assert loose["after"]["proxy"] > tight["after"]["proxy"] + 0.3
     assert loose["after"]["kl"] > 100 * tight["after"]["kl"]
     assert loose["after"]["distinct_2"] < 0.8 * tight["after"]["distinct_2"]

@@ -10,11 +10,20 @@ import pytest  # noqa: E402
 
 from recipes.too_tight_too_loose import evidence as tight  # noqa: E402
 
-START = {"gold": 0.1, "proxy": 0.0, "kl": 0.0, "entropy": 4.0, "distinct_2": 0.9, "repeated_4gram": 0.0, "length": 12.0}
+START = {
+    "gold": 0.1,
+    "people": 0.0,
+    "proxy": 0.0,
+    "kl": 0.0,
+    "entropy": 4.0,
+    "distinct_2": 0.9,
+    "repeated_4gram": 0.0,
+    "length": 12.0,
+}
 
 
 def one(beta, seed, gold, proxy, kl, distinct=0.85, alarms=()):
-    after = START | {"gold": gold, "proxy": proxy, "kl": kl, "distinct_2": distinct}
+    after = START | {"gold": gold, "people": gold, "proxy": proxy, "kl": kl, "distinct_2": distinct}
     texts = [["the film", "is *fine*"], ["a play", "of two"]]
     return {"beta": beta, "seed": seed, "before": START, "after": after, "alarms": list(alarms), "texts": texts}
 

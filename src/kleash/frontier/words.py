@@ -64,7 +64,7 @@ def strand_title(strand: Strand) -> str:
 def fit_sentences(fit: Fit, *, shared_samples: bool = False) -> list[str]:
     """Return the fitted form, how well it fits, and where it peaks.
 
-    `shared_samples`: the points are made of the same samples, as those of best-of-n are: chi squared then tells nothing.
+    `shared_samples`: the points are made of the same samples, as those of best-of-n are, and χ² tells nothing.
     """
     alpha, beta = said(fit.alpha_range), said(fit.beta_range)
     goodness = "Its points share their samples, so χ² cannot test the form." if shared_samples else _goodness(fit)
