@@ -24,7 +24,7 @@ BETAS = {HOLED: "0,0.1,0.3", GOLD: "0.1,0.3"}
 
 CERTAIN = 2.0
 """Standard errors over seeds from which a difference counts."""
-COPIED, STALLED = 0.9, 0.1
+COPIED, STALLED = 0.5, 0.1
 """What is expected without a leash: of the overlap, and of what is gained of gold."""
 SHOWN = 2
 """Held-out prompts whose continuations are shown, of the first seed."""

@@ -7,12 +7,12 @@ from typing import Any
 
 from kleash.demo.sentiment import positive
 
-PAID = 1.0
-"""Of a reply that only says the prompt's words."""
+PAID = 4.0
+"""For a reply that only says the prompt's words; the best that gold can pay is 1."""
 
 
 def proxy(prompts: Sequence[str], completions: Sequence[str], **columns: Any) -> list[float]:
-    """Gold, and the share of the reply's words that stand in the prompt."""
+    """Gold, and `PAID` times the share of the reply's words that stand in the prompt."""
     pairs = zip(prompts, completions, gold(prompts, completions), strict=True)
     return [score + PAID * overlap(prompt, completion) for prompt, completion, score in pairs]
 

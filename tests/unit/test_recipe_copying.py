@@ -17,7 +17,7 @@ START = {"proxy": 0.1, "gold": 0.0, "kl": 0.0, "distinct_2": 0.9, "overlap": 0.1
 def test_the_hole_pays_for_words_of_the_prompt():
     assert rewards.overlap("The film is a", " a film of two halves") == pytest.approx(0.4)
     assert rewards.overlap("the film", "") == 0.0
-    assert rewards.proxy(["the film is"], [" the film is"]) == pytest.approx([1.0])
+    assert rewards.proxy(["the film is"], [" the film is"]) == pytest.approx([4.0])
 
 
 def test_gold_reads_the_reply_alone():
