@@ -246,13 +246,13 @@ PANELS = {
     "gold": ("Gold (VADER)", "reward", COLORS[2]),
     "people": ("Second gold (people's votes)", "sd", COLORS[2]),
     "proxy": ("Proxy", "sd", COLORS[0]),
-    "kl": ("KL to the reference", "log10 of nats per sequence", COLORS[3]),
+    "kl": ("KL to the reference", "log₁₀ of nats per sequence", COLORS[3]),
 }
 
 
 def _picture(runs: Sequence[Json]) -> str:
     panels = [
-        Panel(title, "log10 of beta", unit, _marks(runs, name, color)) for name, (title, unit, color) in PANELS.items()
+        Panel(title, "log₁₀ β", unit, _marks(runs, name, color)) for name, (title, unit, color) in PANELS.items()
     ]
     legend = [("mean and standard error over three seeds", COLORS[3])]
     return svg("Where each beta ends", legend, panels)
