@@ -235,7 +235,7 @@ def _plain(text: str) -> str:
     return " ".join(escaped.split())
 
 
-D = "d = √KL, KL in nats per sequence"
+D = "d, √nats"
 
 
 def _picture(measured: Measured) -> str:
