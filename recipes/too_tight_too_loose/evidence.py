@@ -251,9 +251,7 @@ PANELS = {
 
 
 def _picture(runs: Sequence[Json]) -> str:
-    panels = [
-        Panel(title, "log₁₀ β", unit, _marks(runs, name, color)) for name, (title, unit, color) in PANELS.items()
-    ]
+    panels = [Panel(title, "log₁₀ β", unit, _marks(runs, name, color)) for name, (title, unit, color) in PANELS.items()]
     legend = [("mean and standard error over three seeds", COLORS[3])]
     return svg("Where each beta ends", legend, panels)
 
